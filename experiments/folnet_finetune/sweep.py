@@ -61,7 +61,9 @@ def run_all(
         one, directory = config.for_run(setting, seed).resolved(examples), workdir / name
         known = _is_of(one, directory)  # if not, `run` raises an error
         summary = _read(directory / "summary.json") if known else None
-        results = summary["results"] if summary is not None and _is_over(one, summary) else None
+        results = None
+        if summary is not None and one.is_over(summary["step"], summary["train_seconds"]):
+            results = summary["results"]
         if results is None and not (known and (directory / DIVERGED).exists()):
             if config.session_seconds:  # the limit applies to all runs together
                 left = config.session_seconds - (time.monotonic() - began)
@@ -74,7 +76,7 @@ def run_all(
                 if runtime.is_first():
                     write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
             else:
-                if not _is_over(one, summary):
+                if not one.is_over(summary["step"], summary["train_seconds"]):  # the session's end
                     break
                 results = summary["results"]
         runs.append(Run(setting, seed, name, results))
@@ -95,11 +97,6 @@ def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
         shutil.rmtree(workdir / run.directory / "checkpoints", ignore_errors=True)
         if chosen is not None and run in whole and run.setting != Setting(**chosen):
             shutil.rmtree(workdir / run.directory / BEST, ignore_errors=True)
-
-
-def _is_over(config: Config, summary: dict[str, Any]) -> bool:
-    """Returns whether a run is finished, as opposed to interrupted by the session's end."""
-    return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
 
 
 def _is_of(config: Config, directory: Path) -> bool:

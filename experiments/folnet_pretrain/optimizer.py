@@ -61,9 +61,7 @@ def decays(params: Any) -> Any:
     )
 
 
-def schedule(
-    kind: ScheduleName, lr: float, steps: int, warmup: float = 0.01
-) -> Callable[[Any], Float[Array, ""]]:
+def schedule(kind: ScheduleName, lr: float, steps: int, warmup: float) -> Callable[[Any], Float[Array, ""]]:
     """Returns the learning rate as a function of the update's number t, counted from 0.
 
     Every schedule increases linearly over the first W = warmup * steps updates; update t has the rate

@@ -49,14 +49,14 @@ class Tests:
         read = config.reader(name, largest)
         parts = [read(source, range(self.count)) for source in self.sources.values()]
         arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        self.labels = arrays["labels"]
+        self.labels = arrays.pop("labels")
         count, size = len(self.labels), config.eval_batch_size
         # All batches have the same size: the last is padded with copies of the last problem.
         places = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
         self._batches = [{key: array[rows] for key, array in arrays.items()} for rows in places]
 
     def answers(self, answer: Callable[[Arrays], Any]) -> np.ndarray:
-        """Returns the predicted class of each problem [N]; `answer` predicts those of a batch."""
+        """Returns the predicted class of each problem [N]; `answer` predicts those of a batch, unlabelled."""
         return np.concatenate([np.asarray(answer(batch)) for batch in self._batches])[: len(self.labels)]
 
     def right(self, answers: np.ndarray) -> dict[str, int]:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.folnet_finetune.config import get_config
-from experiments.folnet_finetune.grid import GridConfig
+from experiments import runtime
+from experiments.folnet_finetune.config import Config, get_config
+from experiments.folnet_finetune.grid import GridConfig, Setting
 from folnet import tasks
 from tests.experiments.folnet_finetune.small import small
 
@@ -28,7 +29,12 @@ def test_every_task_has_a_preset_of_table_9(task):
         ("rte", "16gb", (6e-5, 8e-5, 1e-4, 2e-4), (16, 32), (5, 10, 20), (0.06, 0.25)),
         ("mnli", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (32,), (2, 3, 5), (0.06,)),
         ("squad2", "16gb", (8e-5, 9e-5, 1e-4), (16, 32), (2, 3), (0.06,)),
+        ("squad2", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (16, 32), (2, 3), (0.06,)),
+        ("folio", "16gb", (6e-5, 7e-5, 8e-5), (16, 32), (60, 80), (0.06, 0.25)),
         ("folio", "160gb", (1e-5, 2e-5, 3e-5), (16, 32), (60, 80), (0.06, 0.25)),
+        ("qqp", "16gb", (6e-5, 8e-5, 1e-4, 2e-4), (32,), (2, 3, 5), (0.06,)),
+        ("cola", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (16, 32), (5, 10, 20), (0.06, 0.25)),
+        ("clutrr23", "160gb", (5e-5,), (16,), (100,), (0.06,)),
         ("clutrr234", "16gb", (5e-5,), (16,), (100,), (0.06,)),
     ],
 )
@@ -43,6 +49,42 @@ def test_a_sweep_is_table_9(task, sweep, lr, batch_size, epochs, warmup):
     assert (one.seed, one.seeds, one.sweep, one.lr) == (4, 1, "none", lr[-1])
     fewer = dataclasses.replace(config, grid=GridConfig(lr=(0.5,), epochs=(7,)))
     assert {(setting.lr, setting.epochs) for setting in fewer.settings()} == {(0.5, 7)}
+
+
+@pytest.mark.parametrize(
+    ("task", "lr", "batch_size", "epochs"),
+    [("rte", 8e-5, 32, 10), ("mnli", 8e-5, 32, 3), ("squad2", 9e-5, 32, 3), ("folio", 7e-5, 32, 80)],
+)
+def test_a_preset_is_a_middle_setting(task, lr, batch_size, epochs):
+    """The middle rates and epochs (of two the lower rate), the larger batch, the shorter warmup."""
+    config = get_config(task)
+    assert config.settings() == [Setting(lr, batch_size, epochs, 0.06)]
+    assert (config.model.dtype, config.released_text, config.mask_padding) == ("bfloat16", True, False)
+    plain = Config()
+    assert plain.settings()[0] in dataclasses.replace(plain, sweep="16gb").settings()
+    assert (plain.task, plain.seeds, plain.accumulate, plain.clip, plain.lengths) == ("rte", 1, 1, 0, ())
+    if task == "squad2":
+        assert (config.tokens, config.stride, config.query_length) == (384, 128, 64)
+
+
+def test_a_config_must_fit_the_devices():
+    """Every batch size of a sweep along `data`, and every length along `model`."""
+
+    class Rows(runtime.Layout):
+        def check(self, batch_size, devices):
+            if batch_size % 32:
+                raise ValueError(f"batch_size: got {batch_size}")
+
+    get_config("mnli").check_layout(Rows())
+    sweep = dataclasses.replace(get_config("rte"), sweep="16gb", batch_size=32)
+    with pytest.raises(ValueError, match="batch_size: got 16"):
+        sweep.check_layout(Rows())
+    for lengths, wrong in (((12, 16), 12), ((8, 16), 18)):
+        config = dataclasses.replace(
+            get_config("mnli"), mask_padding=True, lengths=lengths, length=18 if wrong == 18 else 32
+        )
+        with pytest.raises(ValueError, match=rf"length: got {wrong}, expected a multiple of 8"):
+            config.check_layout(Rows(model=8))
 
 
 def test_steps_follow_from_examples():
@@ -64,6 +106,28 @@ def test_steps_follow_from_examples():
     [
         ({"task": "wnli"}, "task: got 'wnli', expected one of 'mnli'"),
         ({"epochs": 0}, "epochs: got 0, expected at least 1"),
+        *(
+            ({name: least - 1}, f"{name}: got {least - 1}, expected at least {least}")
+            for name, least in (
+                ("steps", 0),
+                ("eval_every", 0),
+                ("checkpoint_every", 0),
+                ("log_every", 1),
+                ("accumulate", 1),
+                ("eval_batch_size", 1),
+                ("batch_size", 1),
+            )
+        ),
+        *(
+            ({name: -0.5}, f"{name}: got -0.5, expected at least 0")
+            for name in ("eps", "weight_decay", "clip")
+        ),
+        ({"lr": -0.5}, "lr: got -0.5, expected at least 0"),
+        ({"b1": 1.0}, "b1: got 1.0, expected 0 <= b1 < 1"),
+        ({"b2": -0.1}, "b2: got -0.1, expected 0 <= b2 < 1"),
+        ({"query_length": 3}, "query_length: got 3, expected 64 unless task='squad2'"),
+        ({"task": "squad2", "length": 400, "stride": 0}, "stride: got 0, expected at least 1"),
+        ({"sweep": "16gb", "grid.lr": (-1.0,)}, "lr: got -1.0, expected at least 0"),
         ({"warmup": 1.0}, "warmup: got 1.0, expected 0 <= warmup < 1"),
         ({"seeds": 0}, "seeds: got 0, expected at least 1"),
         ({"sweep": "all"}, "sweep: got 'all', expected one of 'none', '16gb', '160gb'"),

@@ -1,6 +1,7 @@
 """Fine-tuning's splits and batches: each example once, for all lengths; missing files are reported."""
 
 import collections
+import sys
 
 import numpy as np
 import pytest
@@ -99,7 +100,18 @@ def test_spans_of_rows_that_are_filled_in_are_ignored(tmp_path):
     assert filled.sum() == -opened.train.rows % 4 > 0
     assert (last["start"][filled] == tasks.NO_LABEL).all()
     assert (last["end"][filled] == tasks.NO_LABEL).all()
-    assert (last["start"][~filled] >= 0).all()
+    rows = opened.train.features
+    for real, found in enumerate(last["input_ids"][~filled]):  # each window is another
+        (place,) = np.flatnonzero((rows.input_ids == found).all(axis=1))
+        for name in ("start", "end"):
+            assert last[name][real] == getattr(rows, f"{name}_positions")[place]
+    assert (last["start"][~filled] < last["end"][~filled]).any()
+    steps = [opened.train.features.first[opened.train.features.question == number] for number in (0, 8)]
+    assert set(np.diff(steps[0]).tolist()) == {16}
+    assert opened.train.features.column.max() <= 12 + 2
+    (evaluated, batch) = next(iter(data.sequential(opened.dev[0], config)))
+    assert set(batch) == {"input_ids", "token_type_ids"}  # neither labels nor answers
+    assert len(evaluated) == 2
 
 
 def test_which_splits_a_run_has(tmp_path):
@@ -130,6 +142,38 @@ def test_which_splits_a_run_has(tmp_path):
     assert splits() == (["validation"], [])
 
 
+def test_a_fingerprint_changes_with_vocabulary_rows_and_training_tokens(tmp_path):
+    small_finetune.write_rte(tmp_path)
+    config = small_finetune.small(tmp_path, tmp_path)
+
+    def fingerprint(lowercase=True):
+        return data.fingerprint(data.open_data(config, small_tasks.tokenizer(lowercase)))
+
+    before = fingerprint()
+    assert fingerprint() == before
+    assert fingerprint(False)["vocabulary"] != before["vocabulary"]
+    small_finetune.write_rte(tmp_path, train=4, dev=2)
+    after = fingerprint()
+    assert {name for name in before if after[name] != before[name]} == {
+        "rows of train", "rows of validation", "tokens of train",
+    }  # fmt: skip
+
+
+def test_a_task_of_another_kind_and_a_missing_library_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(data.tasks, "open_task", lambda name: object())
+    with pytest.raises(ValueError, match="task: got 'rte', expected a sequence task or SQuAD"):
+        data.task_of(small_finetune.small(tmp_path, tmp_path))
+    monkeypatch.undo()
+    small_finetune.write_rte(tmp_path)
+    small_tasks.tokenizer().save(tmp_path / "vocab.txt")
+    config = small_finetune.small(tmp_path, tmp_path)
+    assert data.missing(config) == []
+    for module in ("sklearn", "sklearn.metrics"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (found,) = data.missing(config)
+    assert "install the extra `metrics`" in found
+
+
 def test_missing_files_are_reported(tmp_path):
     """All at once, with instructions."""
     (found,) = data.missing(small_finetune.small(tmp_path, tmp_path / "none"))[1:]
@@ -152,5 +196,5 @@ def test_missing_files_are_reported(tmp_path):
 def test_a_vocabulary_must_fit_the_model():
     tokenizer = small_tasks.tokenizer()
     data.check_rows(tokenizer, tokenizer.vocab_size)
-    with pytest.raises(ValueError, match=r"expected at most model\.vocab_size=99"):
-        data.check_rows(tokenizer, 99)
+    with pytest.raises(ValueError, match=r"expected at most model\.vocab_size="):
+        data.check_rows(tokenizer, tokenizer.vocab_size - 1)

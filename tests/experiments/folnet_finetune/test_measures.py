@@ -5,6 +5,7 @@ import json
 import types
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -71,6 +72,52 @@ def test_answers_are_tuned_on_the_development_split(tmp_path):
     assert {index: text for index, text in answers.items() if text} == {"q0": "Zürich", "q2": "Zürich"}
     assert measure.development({})["main"] == scores["f1/best"]
     assert not any(answer.text for answer in measure({}, data.dev[0], threshold=0.0).predictions)
+
+
+def test_the_best_parameters_predict_not_the_last(tmp_path):
+    """The best ones know the answer, the last ones are always wrong; without a workdir nothing is written."""
+    small_finetune.write_rte(tmp_path, dev=5)
+    config, data = opened(tmp_path, eval_batch_size=4)
+    measure = measures.Measure(config, types.SimpleNamespace(config=SETTINGS, apply=knowing), data)
+    dog, cat = ({"word": np.asarray(ids[0])} for ids in data.tokenizer.ids(["dog", "cat"]))
+    best = measures.Best(None, None, data)
+    best.offer(2, measure.development(dog), dog)
+    last = {"step": 4, **measure.development(cat)}
+    found = measures.conclude(config, measure, best, data, cat, last, tmp_path)
+    assert (found["best"], found["last"]) == ({"step": 2, "accuracy": 1.0, "main": 1.0}, last)
+    path = tmp_path / "predictions/RTE_validation.tsv"
+    assert data.task.score(data.dev[0].examples, data.task.read_predictions(path, data.dev[0].examples)) == {
+        "accuracy": 1.0
+    }
+    assert (found["task"], found["parameters"], found["left_out"]) == ("rte", 1, [])
+    assert found["rows"] == {"train": 3, "validation": 5, "test": 1}
+    assert found["vocabulary"] == data.tokenizer.fingerprint
+    assert found["test"] == {}
+    path.unlink()
+    assert measures.conclude(config, measure, best, data, cat, last, None)["predictions"] == []
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("size", "spec"), [(8, ("data",)), (6, ())])
+def test_batches_are_split_over_devices_where_they_divide_evenly(tmp_path, monkeypatch, size, spec):
+    """As for four devices; otherwise every device has the whole batch."""
+    small_finetune.write_rte(tmp_path)
+    config, data = opened(tmp_path, eval_batch_size=size)
+    seen = []
+
+    class Four(runtime.Layout):
+        def mesh_to_measure(self):
+            return jax.sharding.AbstractMesh((4,), ("data",))  # pyrefly: ignore[bad-return]
+
+    measure = measures.Measure(config, types.SimpleNamespace(config=SETTINGS, apply=knowing), data, Four())
+
+    def put(batch, where):
+        seen.append(tuple(where.spec))
+        return batch
+
+    monkeypatch.setattr(measures.jax, "device_put", put)
+    measure.logits({"word": jnp.int32(1)}, data.dev[0])
+    assert seen == [spec]
 
 
 def test_what_decides_is_what_the_authors_chose_by():

@@ -136,6 +136,30 @@ def test_a_session_that_is_over_ends_the_sweep(config, tmp_path):
     assert again.asked == [(0.1, 2), (0.2, 0), (0.2, 1), (0.2, 2)]
 
 
+def test_the_sessions_seconds_are_of_all_runs_together(config, tmp_path, monkeypatch):
+    """Each run gets what is left of them; the sweep ends when nothing is, before the next run."""
+    clock = iter([100.0, 110.0, 135.0, 160.0])
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: next(clock))
+    config.session_seconds, left = 60.0, []
+    trainer = Trainer()
+
+    def run(one, directory):
+        left.append(one.session_seconds)
+        return trainer(one, directory)
+
+    assert len(sweep.run_all(config, 5, tmp_path, run).runs) == 2
+    assert left == [50.0, 25.0]
+
+
+def test_a_run_that_its_time_has_ended_is_finished(config, tmp_path):
+    """With fewer steps than planned: it counts, and is not repeated."""
+    config.max_seconds = 1.0
+    again = Trainer()
+    assert len(sweep.run_all(config, 5, tmp_path, Trainer(short=[(0.1, 0)])).runs) == 6
+    sweep.run_all(config, 5, tmp_path, again)
+    assert again.asked == []
+
+
 def test_without_a_development_split_nothing_is_chosen_by(config, tmp_path):
     """For CLUTRR as published by its authors, the table has test medians in the order of the sweep."""
     setting = Setting(0.1, 2, 4, 0.25)

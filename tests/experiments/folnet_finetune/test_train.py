@@ -1,4 +1,4 @@
-"""FOLNet's fine-tuning: user errors, runs and their files, sweeps, and the losses."""
+"""FOLNet's fine-tuning: user errors, runs and their files, and sweeps."""
 
 import dataclasses
 import json
@@ -11,15 +11,14 @@ from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from experiments import runtime
-from experiments.folnet_finetune import measures, model, train
+from experiments.folnet_finetune import data, measures, model, train
 from experiments.folnet_finetune.grid import GridConfig
 from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
-from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests import on_devices
 from tests.experiments.folnet_finetune import small as small_finetune
 from tests.experiments.folnet_finetune.small import small
@@ -29,6 +28,10 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+class Killed(BaseException):
+    """An exception that no code catches."""
 
 
 def run(config, workdir) -> Any:
@@ -121,7 +124,70 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
     assert written.score(dev, predictions)["accuracy"] == best["eval/accuracy"]
     tuned, params = FOLNetForSequenceClassification.from_pretrained(workdir / "best")
     assert tuned.config.num_labels == 2
+    if best["step"] == 4:
+        chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(result.params)))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
+
+
+def test_a_run_is_gradient_descent_on_its_batches_from_the_checkpoint(rte):
+    """The updates written out: the config's optimizer on each epoch's batches, the mean over real rows."""
+    config, _, result = rte
+    config = config.resolved(3)
+    opened, tuned = train.open_data(config), model.make(config)
+    batches = data.Batches(opened.train.features, config)
+    optimizer, loss = config.make_optimizer(), train.make_loss(config, tuned)
+    params = model.begin(config, tuned)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state, batch):
+        def mean(params):
+            sums = loss(params, batch, jax.random.key(0))  # without dropout
+            return sums.numerator / sums.denominator
+
+        updates, state = optimizer.update(jax.grad(mean)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    for number in range(4):
+        params, state = step(params, state, batches(number))
+    chex.assert_trees_all_close(dict(result.params), params, rtol=1e-4, atol=1e-6)
+
+
+def test_a_runs_task_has_the_configs_settings(rte, monkeypatch):
+    """Seed, batch size, accumulation and layout."""
+    config, _, _ = rte
+    opened, seen = train.open_data(config), []
+
+    def stop(task, parallel):
+        seen.append((task, parallel))
+        raise Killed
+
+    monkeypatch.setattr(train, "Program", stop)
+    with pytest.raises(Killed):
+        train.train(dataclasses.replace(config, seed=5, accumulate=2), opened, None, "pmap")
+    ((task, parallel),) = seen
+    assert (task.seed, task.batch_size, task.accumulate, parallel) == (5, 2, 2, "pmap")
+
+
+def test_several_runs_need_a_workdir_and_are_a_sweep(monkeypatch, tmp_path):
+    """Several seeds or settings, each trained with its own config and the rows of the data."""
+    opened: Any = types.SimpleNamespace(train=types.SimpleNamespace(rows=7))
+    monkeypatch.setattr(train, "open_data", lambda config: opened)
+    monkeypatch.setattr(train, "train", lambda *arguments: types.SimpleNamespace(summary=arguments))
+    monkeypatch.setattr(train.sweep, "run_all", lambda *arguments: arguments)
+    one = small(tmp_path, tmp_path)
+    assert run_with(one, None).summary == (one, opened, None, "pmap")
+    assert run_with(one, tmp_path).summary == (one, opened, tmp_path, "pmap")
+    for several in (dataclasses.replace(one, seeds=2), dataclasses.replace(one, sweep="16gb")):
+        with pytest.raises(ValueError, match="workdir: got None, expected a directory for several runs"):
+            run_with(several, None)
+        config, rows, workdir, trained = run_with(several, tmp_path)
+        assert (config, rows, workdir) == (several, 7, tmp_path)
+        assert trained(one, tmp_path / "x") == (one, opened, tmp_path / "x", "pmap")
+
+
+def run_with(config, workdir) -> Any:
+    return train.main(config, workdir=workdir, parallel="pmap")
 
 
 def test_a_workdir_stays_with_its_data(rte, tmp_path):
@@ -130,17 +196,13 @@ def test_a_workdir_stays_with_its_data(rte, tmp_path):
     small_finetune.write_rte(tmp_path)
     path = tmp_path / "RTE/train.tsv"
     path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
-    data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    other = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
     with pytest.raises(runtime.WorkdirError, match=r"other data \(tokens of train changed since"):
-        train.train(config, data, workdir)
+        train.train(config, other, workdir)
     (tmp_path / "RTE/test.tsv").unlink()
-    data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    other = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
     with pytest.raises(runtime.WorkdirError, match=r"has no config\.json but is not empty"):
-        train.train(config, data, tmp_path)
-
-
-class Killed(BaseException):
-    """An exception that no code catches."""
+        train.train(config, other, tmp_path)
 
 
 @pytest.mark.slow
@@ -289,81 +351,3 @@ def test_four_devices_fine_tune_as_one_in_every_mode():
         found = four[way]
         np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
         assert (found["best"], found["predictions"]) == (expected["best"], expected["predictions"]), way
-
-
-def given(output, drops=0.0):
-    """Returns a model with fixed outputs."""
-    settings = types.SimpleNamespace(hidden_dropout_prob=drops, attention_probs_dropout_prob=0.0)
-    return types.SimpleNamespace(config=settings, apply=lambda *arguments, **more: output)
-
-
-BATCH = {"input_ids": np.zeros((4, 3), np.int32), "token_type_ids": np.zeros((4, 3), np.int32)}
-
-
-WEIGHT = np.asarray([1, 1, 1, 0], np.float32)
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-@pytest.fixture
-def logits():
-    return np.random.default_rng(0).normal(0, 2, (4, 3))
-
-
-def test_the_loss_of_classes(logits):
-    """The fourth row is padding and does not count."""
-    labels = np.asarray([2, 0, 1, -1], np.int32)
-    loss = train.make_loss(
-        small(Path("x"), Path("x"), task="mnli"), given(SequenceClassifierOutput(jnp.asarray(logits)))
-    )
-    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
-    wanted = -sum(log_softmax(logits)[row, labels[row]] for row in range(3))
-    right = int((logits.argmax(1) == labels)[:3].sum())
-    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
-    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, right)
-
-
-def test_the_loss_of_numbers(logits):
-    """Squared errors do not depend on the padding row."""
-    labels = np.asarray([5.0, 0.5, 2.0, 77.0], np.float32)
-    out = SequenceClassifierOutput(jnp.asarray(logits[:, :1]))
-    loss = train.make_loss(small(Path("x"), Path("x"), task="stsb"), given(out))
-    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
-    assert float(sums.numerator) == pytest.approx(((logits[:3, 0] - labels[:3]) ** 2).sum(), rel=1e-5)
-    assert float(sums.denominator) == 3
-    assert sums.metrics == {}
-
-
-def test_the_loss_of_spans(logits):
-    """The mean of both cross-entropies; an answer is correct if both ends are."""
-    start, end = np.asarray([0, 2, 1, -1], np.int32), np.asarray([1, 2, 0, -1], np.int32)
-    ends = logits[::-1].copy()
-    out = QuestionAnsweringOutput(jnp.asarray(logits), jnp.asarray(ends))
-    loss = train.make_loss(small(Path("x"), Path("x"), task="squad2", length=200), given(out))
-    sums = loss(None, BATCH | {"start": start, "end": end, "weight": WEIGHT}, jax.random.key(0))
-    wanted = -0.5 * sum(
-        log_softmax(logits)[row, start[row]] + log_softmax(ends)[row, end[row]] for row in range(3)
-    )
-    right = ((logits.argmax(1) == start) & (ends.argmax(1) == end))[:3].sum()
-    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
-    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, int(right))
-
-
-@pytest.mark.parametrize("drops", [0.0, 0.1])
-def test_dropout_takes_part_in_training_alone(drops):
-    """Training passes a key if there is dropout; evaluation never does."""
-    seen = []
-
-    def apply(variables, ids, segments, mask, deterministic, rngs=None):
-        seen.append((deterministic, rngs is None))
-        return SequenceClassifierOutput(jnp.zeros((4, 2)))
-
-    dropping = given(None, drops)
-    dropping.apply = apply
-    loss = train.make_loss(small(Path("x"), Path("x")), dropping)
-    loss(None, BATCH | {"label": np.zeros(4, np.int32), "weight": WEIGHT}, jax.random.key(0))
-    model.apply(dropping, None, BATCH)
-    assert seen == [(not drops, not drops), (True, True)]

@@ -44,9 +44,28 @@ def values(checkpoint, data_dir, out, **fields):
     return chosen | {"dtype": "float32"} | fields
 
 
-def reader(apply):
+def reader(apply, **fields):
     model: Any = types.SimpleNamespace(apply=apply)
-    return zero_shot.Reader(model, {}, small_tasks.tokenizer(), length=40, batch_size=3)
+    return zero_shot.Reader(model, {}, small_tasks.tokenizer(), length=40, batch_size=3, **fields)
+
+
+def test_the_model_reads_prompts_and_their_mask_if_asked_for(glue):
+    """A model that says which of its inputs are padding: only with `mask_padding` does it know."""
+    task, tokenizer = tasks.SEQUENCE_TASKS["rte"], small_tasks.tokenizer()
+    yes, no = (tokenizer.ids([name])[0][0] for name in ("yes", "no"))
+
+    def apply(variables, ids, segments, mask, mlm_positions):
+        padding = (ids == tokenizer.pad_id).sum(1) if mask is None else (~mask).sum(1)
+        assert mlm_positions.shape == (3, 1)
+        values = jnp.zeros((3, tokenizer.vocab_size)).at[:, yes].set(padding).at[:, no].set(segments.sum(1))
+        return MaskedLMOutput(jnp.where(mask is None, -1.0, 1.0) * values[:, None])
+
+    examples = task.examples(glue, "train")[:]
+    ids = prompts.prompt_features(tasks.PROMPTS["rte"], examples, tokenizer, 40).input_ids
+    padding = (ids == tokenizer.pad_id).sum(1)
+    for masks, sign in ((False, -1), (True, 1)):
+        found = reader(apply, mask_padding=masks).logits(tasks.PROMPTS["rte"], examples)
+        np.testing.assert_array_equal(found, np.stack([sign * padding, 0 * padding], axis=1))
 
 
 def test_the_likeliest_word_at_the_mask_decides(glue, tmp_path):

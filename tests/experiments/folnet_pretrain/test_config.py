@@ -55,6 +55,23 @@ def test_presets_are_table_8(preset, lr, steps, layers, width, heads, objective)
     )
 
 
+def test_presets_are_as_their_documentation_says():
+    """Batches are processed in parts of 256 examples (BERT: 1,024, Large: 128), on prepared text."""
+    parts = {"base_16gb": 256, "base_160gb": 256, "large_160gb": 128, "ablation": 256, "bert": 1024}
+    for name, size in parts.items():
+        config = get_config(name)
+        assert config.batch_size == size * config.accumulate, name
+        assert config.data.directory == ("data/160gb" if "160" in name else "data/16gb")
+        assert config.model.remat == ("none" if name == "bert" else "relation_boolean")
+        assert (config.baseline, config.mask_padding, config.data.mask_rate) == ("none", False, 0.15)
+        assert (config.data.objective == "nsp") == ("160" not in name)
+        assert config.row == (13 if name == "ablation" else 0)
+    quick = get_config("quick")
+    assert (quick.steps, quick.batch_size, quick.data.length) == (500, 32, 32)
+    assert [quick.lr, quick.for_baseline().lr] == [2e-2, 1e-2]
+    assert [parameters(of) for of in (quick, quick.for_baseline())] == [393_666, 393_772]
+
+
 def test_the_ablation_has_the_rows_of_table_3():
     """A row sets its own fields at any scale; all others are kept."""
     for row in range(3, 16):
@@ -97,7 +114,31 @@ def test_the_baseline_has_as_many_parameters(source):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lr": -1.0}, "lr: got -1.0, expected at least 0"),
+        *(
+            ({name: -0.5}, f"{name}: got -0.5, expected at least 0")
+            for name in ("lr", "baseline_lr", "eps", "weight_decay", "clip")
+        ),
+        *(
+            ({name: least - 1}, f"{name}: got {least - 1}, expected at least {least}")
+            for name, least in (
+                ("eval_batches", 0),
+                ("blanks", 0),
+                ("schedule_steps", 0),
+                ("row", 0),
+                ("eval_batch_size", 1),
+                ("eval_masks", 1),
+            )
+        ),
+        ({"b1": 1.0}, "b1: got 1.0, expected 0 <= b1 < 1"),
+        ({"b2": -0.1}, "b2: got -0.1, expected 0 <= b2 < 1"),
+        ({"warmup": -0.1}, "warmup: got -0.1, expected a fraction"),
+        ({"data.held_out": 1.0}, "data.held_out: got 1.0, expected 0 < held_out < 1"),
+        ({"data.mask_rate": 1.5}, "data.mask_rate: got 1.5, expected 0 < mask_rate"),
+        ({"data.cut": "end"}, "data.cut: got 'end', expected one of '', 'middle', 'sentence'"),
+        (
+            {"baseline": "transformer", "model.name": "transformer", "model.relative_position": "none"},
+            "baseline: got 'transformer', expected 'none' with model.name='transformer'",
+        ),
         ({"warmup": 2.0}, "warmup: got 2.0, expected a fraction"),
         ({"b2": 1.0}, "b2: got 1.0, expected 0 <= b2 < 1"),
         ({"schedule": "cosine"}, "schedule: got 'cosine', expected one of 'released', 'linear'"),
@@ -123,6 +164,12 @@ def test_invalid_fields_are_reported(source, fields, message):
         setattr(getattr(config, holder[0]) if holder else config, field, value)
     with pytest.raises(ValueError, match=message):
         config.validate()
+
+
+@pytest.mark.parametrize("fields", [{"b1": 0.0, "b2": 0.0, "warmup": 0.0}, {"warmup": 1.0, "lr": 0.0}])
+def test_bounds_themselves_are_valid(source, fields):
+    dataclasses.replace(small(source), **fields).validate()
+    with_data(source, mask_rate=1.0, length=16).validate()
 
 
 def test_rows_of_pairs_must_be_split_evenly(source):

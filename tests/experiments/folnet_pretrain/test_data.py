@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ def test_an_interrupted_preparation_continues(tmp_path, tokenizer):
         with pytest.raises(ValueError, match=r"00001\.json: damaged; remove it and run again"):
             prepare(tmp_path / "parts", Listed(TEXTS), tokenizer)
     marker.write_bytes(kept)
+    for folder in (marker.parent, marker.parents[1]):
+        (folder / ".00002.1.tmp").write_bytes(b"half a file")  # of a killed process
     mended = Failing(None)
     prepare(tmp_path / "parts", mended, tokenizer)
     assert mended.reads == 2 * 13  # the three parts that were missing, once for each side
@@ -121,6 +124,41 @@ def test_an_interrupted_preparation_continues(tmp_path, tokenizer):
     again = Failing(None)
     prepare(tmp_path / "parts", again, tokenizer)
     assert again.reads == 0
+    prepare(tmp_path / "none", again, tokenizer, held_out=0.0)
+    assert again.reads == 23  # once, since there is no other side
+
+
+def test_a_new_vocabulary_is_of_documents_that_are_not_held_out(tmp_path, tokenizer):
+    """Of every n-th document, or that of the file given, or of the preparation begun earlier."""
+    values = types.SimpleNamespace(
+        vocabulary="", new_vocabulary=80, out=str(tmp_path), lowercase=True, quiet=True,
+        vocabulary_documents=23, held_out=0.2,
+    )  # fmt: skip
+
+    def learned(step):
+        return [text for _, text in TEXTS[::step] if not is_held_out(text, 0.2)]
+
+    for most, step in ((23, 1), (8, 2), (1000, 1)):
+        values.vocabulary_documents = most
+        assert 0 < len(learned(step)) < len(TEXTS[::step])
+        wanted = WordPieceTokenizer.train(learned(step), 80)
+        assert data._tokenizer(values, Listed(TEXTS)).fingerprint == wanted.fingerprint
+    values.lowercase = False
+    wanted = WordPieceTokenizer.train(learned(1), 80, lowercase=False)
+    assert data._tokenizer(values, Listed(TEXTS)).fingerprint == wanted.fingerprint
+    tokenizer.save(tmp_path / "other.txt")
+    values.vocabulary = str(tmp_path / "other.txt")
+    with pytest.raises(ValueError, match="got both --vocabulary and --new_vocabulary, expected one of them"):
+        data._tokenizer(values, Listed(TEXTS))
+    values.new_vocabulary, values.lowercase = 0, True
+    assert data._tokenizer(values, Listed(TEXTS)).fingerprint == tokenizer.fingerprint
+    values.lowercase = False
+    assert data._tokenizer(values, Listed(TEXTS)).fingerprint != tokenizer.fingerprint
+    values.vocabulary, values.lowercase = "", True
+    with pytest.raises(ValueError, match="got neither --vocabulary nor --new_vocabulary, expected one of"):
+        data._tokenizer(values, Listed(TEXTS))
+    (tmp_path / "other.txt").rename(tmp_path / VOCABULARY)
+    assert data._tokenizer(values, Listed(TEXTS)).fingerprint == tokenizer.fingerprint
 
 
 @pytest.mark.parametrize(("documents", "files"), [(10, 1), (1001, 2), (1_000_000, 256), (6_000_001, 256)])
@@ -195,6 +233,39 @@ def test_as_a_user_starts_it(tmp_path):
         for name, some, documents in (("train", train, len(TEXTS) - kept), ("held_out", held_out, kept))
     ]
     assert len(train.tokenizer()) <= 80
+
+
+def test_errors_are_one_line_and_settings_are_passed_on(tmp_path, monkeypatch, capsys):
+    """In this process, with the values of flags."""
+    (tmp_path / "text.txt").write_text("\n\n".join(text for _, text in TEXTS), encoding="utf-8")
+    (tmp_path / "bad.txt").write_bytes(b"fine\n\nnot \xff fine\n")
+    values = types.SimpleNamespace(
+        source=str(tmp_path / "text.txt"), out=str(tmp_path / "out"), vocabulary=None, new_vocabulary=80,
+        vocabulary_documents=100, lowercase=True, split="train", feature="text", blank_lines=None, length=24,
+        packing="sentences", short_fraction=0.25, held_out=0.2, seed=7, shard_documents=4, processes=1,
+        quiet=True,
+    )  # fmt: skip
+    monkeypatch.setattr(data.flags, "FLAGS", values)
+    data.main()
+    made = PreparedWindows(tmp_path / "out").manifest
+    for name in ("length", "packing", "short_fraction", "held_out", "seed", "shard_documents"):
+        assert getattr(made, name) == getattr(values, name)
+    assert (made.lowercase, made.documents) == (True, 23)
+    assert capsys.readouterr().out == data.summary(values.out, made) + "\n"
+    values.out = str(tmp_path / "none")
+    for changes, message in (
+        ({"source": "nowhere"}, "error: source: got nowhere, which does not exist"),
+        ({"source": str(tmp_path / "bad.txt")}, "bad.txt, line 3: not UTF-8"),
+        ({"length": 2}, "error: length: got 2, expected 5"),
+        ({"new_vocabulary": None}, "error: --vocabulary: got neither --vocabulary nor"),
+    ):
+        monkeypatch.setattr(data.flags, "FLAGS", types.SimpleNamespace(**vars(values) | changes))
+        with pytest.raises(SystemExit) as raised:
+            data.main()
+        found = capsys.readouterr()
+        assert (raised.value.code, found.out, len(found.err.splitlines())) == (2, "", 1)
+        assert message in found.err
+        assert not (tmp_path / "none" / MANIFEST).exists()
 
 
 @pytest.mark.slow

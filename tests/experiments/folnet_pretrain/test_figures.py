@@ -1,8 +1,11 @@
 """The figures of pretraining: their texts and colors."""
 
+import dataclasses
+
 import pytest
 from matplotlib.colors import to_hex
 
+from experiments import runtime
 from experiments.folnet_pretrain import figures
 
 ANSWER = {"before": "the cat", "word": "sees", "after": "the dog.", "guess": "sees", "probability": 0.5}
@@ -60,11 +63,28 @@ def test_long_texts_are_shortened_at_words():
     assert figures.shortened("##ing it", "now") == "...ing it ____ now"
 
 
-@pytest.mark.slow
-def test_figures_of_a_run(folnet_run):
-    """All files are PNGs; a run without a baseline has figures too."""
+def test_figures_of_a_run(folnet_run, monkeypatch):
+    """With and without a baseline, and without blanks; each model's curve is that of its own record."""
     config, workdir, results = folnet_run
-    drawn = figures.draw(workdir, {"folnet": config}, {"folnet": results["folnet"]})
-    assert list(drawn) == ["loss_by_steps", "loss_by_seconds", "filled"]
-    for path in drawn.values():
-        assert path.read_bytes()[:4] == b"\x89PNG"
+    configs = {"folnet": config, "baseline": config.for_baseline()}
+    drawn = {}
+
+    def save(figure, path):
+        drawn[path] = figure
+        return path
+
+    monkeypatch.setattr(figures.runtime.plots, "save", save)
+    names = ["loss_by_steps", "loss_by_seconds", "filled"]
+    for models in (("folnet",), ("folnet", "baseline")):
+        found = figures.draw(workdir, {m: configs[m] for m in models}, {m: results[m] for m in models})
+        assert list(found) == names
+        assert list(found.values()) == [workdir / f"{name}.png" for name in names]
+        curves = lines(drawn[found["loss_by_steps"]])
+        for model, shown in zip(models, ("FOLNet", "Transformer"), strict=False):
+            below = workdir if model == "folnet" else workdir / model
+            rows = runtime.metrics.read(below / "metrics.jsonl")
+            assert curves.pop(shown) == ([2, 4], [row["eval/mlm_loss"] for row in rows])
+        entropy = results["folnet"].results["unigram_entropy"]
+        assert curves == {figures.LINE: ([0, 4], [entropy, entropy])}
+    alone = dataclasses.replace(results["folnet"], results={**results["folnet"].results, "filled": []})
+    assert list(figures.draw(workdir, {"folnet": config}, {"folnet": alone})) == names[:2]

@@ -1,6 +1,10 @@
 """Held-out measurements against plain Python; blanks and guesses."""
 
+import dataclasses
+import json
+import platform
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +12,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from experiments import runtime
 from experiments.folnet_pretrain import measures, train
+from experiments.folnet_pretrain.config import get_config
 from folnet.heads import PreTrainingOutput
 from tests.experiments.folnet_pretrain.small import small, with_data, write_text
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
@@ -51,6 +58,30 @@ def test_evaluation_is_the_mean_over_all_held_out_predictions(source):
     total = np.log(np.e + 103)
     assert found["mlm_loss"] == pytest.approx(total - count / len(labels), rel=1e-5)
     assert found["mlm_accuracy"] == pytest.approx(count / len(labels))
+    orders = np.concatenate([b.next_sentence_label for b in measures.held_out_batches(config, text)])
+    assert set(orders.tolist()) == {-1, 0, 1}  # -1 fills the last batch
+    assert found["sentence_accuracy"] == pytest.approx((orders == 0).sum() / (orders >= 0).sum())
+
+
+@pytest.mark.parametrize(("size", "spec"), [(8, ("data",)), (6, ())])
+def test_batches_are_split_over_devices_where_they_divide_evenly(source, monkeypatch, size, spec):
+    """As for four devices; otherwise every device has the whole batch."""
+
+    class Four(runtime.Layout):
+        def mesh_to_measure(self):
+            return jax.sharding.AbstractMesh((4,), ("data",))  # pyrefly: ignore[bad-return]
+
+    config, seen = small(source, eval_batch_size=size, eval_batches=2), []
+    text = config.data.open()
+
+    def put(batch, where):
+        seen.append(tuple(where.spec))
+        return batch
+
+    evaluate = measures.make_evaluate(config, train.make_losses(config, Uniform(0, 0.0)), text, Four())
+    monkeypatch.setattr(measures.jax, "device_put", put)
+    evaluate({})
+    assert seen == [spec] * 2
 
 
 def test_evaluations_may_have_fewer_batches_and_ask_nothing_about_sentences(source):
@@ -97,10 +128,26 @@ def test_unigram_lines_are_entropies(source):
             chances[piece] += weight * count / sum(counts[part].values())
     entropy = -sum(chance * np.log(chance) for chance in chances.values())
     assert found["unigram_entropy"] == pytest.approx(entropy, rel=1e-6)
-    own = np.asarray(list(counts["held_out"].values())) / sum(counts["held_out"].values())
-    assert found["unigram_held_out"] > -(own * np.log(own)).sum()
+    pieces, total = text.tokenizer.vocab_size, sum(counts["held_out"].values())
+    likely = {  # with one more of every piece, so that none is impossible
+        piece: (counts["train"][piece] + 1) / (sum(counts["train"].values()) + pieces)
+        for piece in counts["held_out"]
+    }
+    cross = -sum(count / total * np.log(likely[piece]) for piece, count in counts["held_out"].items())
+    assert found["unigram_held_out"] == pytest.approx(cross, rel=1e-6)
+    assert found["vocabulary"] == text.tokenizer.fingerprint
     assert found["held_out_predictions"] == sum(counts["held_out"].values())
     assert found["windows"] == {"train": len(text.train), "held_out": len(text.held_out)}
+
+
+def test_the_quick_presets_text_is_that_of_the_published_runs():
+    """Their entropy follows from the documents, the split, the vocabulary, the windows and the masks."""
+    lines = (ROOT / "results" / "folnet" / "learning.jsonl").read_text().splitlines()
+    for published in map(json.loads, (lines[0], lines[2])):
+        config = dataclasses.replace(get_config("quick"), seed=published["seed"])
+        found = measures.lines(config, config.data.open())["unigram_entropy"]
+        same = published["versions"]["python"] == platform.python_version()  # which includes the text
+        assert found == pytest.approx(published["unigram_entropy"], rel=1e-6 if same else 0.03)
 
 
 def test_blanks_are_held_out_text_with_one_piece_missing(source):
@@ -111,7 +158,21 @@ def test_blanks_are_held_out_text_with_one_piece_missing(source):
     assert [b.word for b in measures.blanks(config, text, 6)] == [b.word for b in asked]
     windows = text.held_out.take(range(len(text.held_out)))
     whole = {tokenizer.decode(window.tokens) for window in windows}
-    for blank in asked:
+    places, count = [], len(text.held_out)
+    assert count > 12
+    for number, blank in enumerate(asked):
+        (window,) = text.held_out.take([number * count // 6])  # evenly spaced
+        tokens, middle = window.tokens.tolist(), len(window.tokens) // 2
+        at = blank.place - 1 - (blank.place > middle)
+        places.append(at < middle)
+        assert (blank.before, blank.word, blank.after) == (
+            tokenizer.decode(tokens[:at]),
+            tokenizer.vocabulary[tokens[at]],
+            tokenizer.decode(tokens[at + 1 :]),
+        )
+        assert blank.segments.tolist() == (
+            [0] * (middle + 2) + [1] * (len(tokens) - middle + 1) + [0] * (16 - len(tokens) - 3)
+        )
         assert blank.ids[blank.place] == tokenizer.mask_id
         assert (blank.ids == tokenizer.mask_id).sum() == 1
         restored = blank.ids.copy()
@@ -119,7 +180,53 @@ def test_blanks_are_held_out_text_with_one_piece_missing(source):
         assert tokenizer.decode(restored) in whole
         for part in (blank.before, blank.after):
             assert part in tokenizer.decode(restored)
+    assert set(places) == {True, False}  # in either half
     assert measures.blanks(config, text, 0) == []
+    other = measures.blanks(dataclasses.replace(config, seed=1), text, 6)
+    assert [blank.place for blank in other] != [blank.place for blank in asked]
+    everything = measures.blanks(config, text, 10_000)
+    assert len(everything) == count
+
+
+def test_separators_are_never_blanks(source):
+    """Where documents run on, a window has separators."""
+    config = with_data(source, packing="corpus")
+    text = config.data.open()
+    windows = text.held_out.take(range(len(text.held_out)))
+    sep = text.tokenizer.sep_id
+    assert sum(sep in window.tokens for window in windows) > 5
+    for seed in range(5):
+        asked = measures.blanks(dataclasses.replace(config, seed=seed), text, len(windows))
+        assert len(asked) == len(windows)
+        assert "[SEP]" not in {blank.word for blank in asked}
+
+
+class Reading(nn.Module):
+    """A model that predicts the piece two before the mask, and for whose padding counts segment and mask."""
+
+    pad: int
+
+    def __call__(self, ids, segments, mask, deterministic, *, mlm_positions):
+        """Accepts the arguments of the real models."""
+        assert deterministic
+        before = jnp.take_along_axis(ids, mlm_positions - 2, axis=1)
+        strength = 1 + segments.sum(axis=1) + (0 if mask is None else 100 * (~mask).sum(axis=1))
+        logits = 0.01 * strength[:, None, None] * jax.nn.one_hot(before, 104)
+        return PreTrainingOutput(logits, jnp.zeros((len(ids), 2)))
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_guess_is_the_models_at_the_mask_of_its_own_text(source, padding):
+    config = small(source, mask_padding=padding)
+    text = config.data.open()
+    pad, pieces = text.tokenizer.pad_id, text.tokenizer.vocab_size
+    asked = [blank for blank in measures.blanks(config, text, 8) if blank.place > 2]
+    assert len({blank.place for blank in asked}) > 1
+    for blank, found in zip(asked, measures.fill(config, Reading(pad), {}, text, asked), strict=True):
+        assert found["guess"] == text.tokenizer.vocabulary[blank.ids[blank.place - 2]]
+        empty = int((blank.ids == pad).sum()) if padding else 0
+        odds = np.exp(0.01 * (1 + blank.segments.sum() + 100 * empty))
+        assert found["probability"] == pytest.approx(odds / (odds + pieces - 1), rel=1e-5)
 
 
 @pytest.mark.parametrize("padding", [False, True])

@@ -106,8 +106,27 @@ def test_schedules(kind, expected):
 def test_a_schedule_may_have_no_warmup_or_nothing_else():
     assert float(optimizer.schedule("linear", 1.0, 4, 0.0)(0)) == 1.0
     assert float(optimizer.schedule("released", 1.0, 4, 1.0)(3)) == 1.0
+    assert [float(optimizer.schedule("linear", 1.0, 4, 1.0)(step)) for step in (0, 3, 4)] == [0.25, 1.0, 0.0]
+
+
+def test_the_defaults_are_those_of_table_8():
+    """The first update of a bias and a matrix, whose gradient is clipped to norm 1, by hand."""
+    params = {"kernel": jnp.full((1, 1), 2.0), "bias": jnp.full((1,), 3.0)}
+    gradient = {"kernel": jnp.full((1, 1), 3e-6), "bias": jnp.full((1,), 4.0)}
+    lamb = optimizer.lamb(optax.constant_schedule(0.5))
+    updates, _ = lamb.update(gradient, lamb.init(params), params)
+    # Adam's first update is g / (|g| + eps); of a single number the trust ratio leaves |p| alone.
+    small = 3e-6 / 4
+    assert float(updates["bias"][0]) == pytest.approx(-0.5, rel=1e-5)
+    assert float(updates["kernel"][0, 0]) == pytest.approx(-0.5 * 2.0, rel=1e-5)
+    params["kernel"] = jnp.asarray([[2.0, 0.0]])
+    gradient["kernel"] = jnp.asarray([[0.0, 3e-6]])
+    updates, _ = lamb.update(gradient, lamb.init(params), params)
+    plain = np.asarray([0.01 * 2.0, small / (small + 1e-6)])
+    wanted = -0.5 * 2.0 * plain / np.linalg.norm(plain)
+    np.testing.assert_allclose(updates["kernel"][0], wanted, rtol=1e-5)
 
 
 def test_an_unknown_schedule_is_reported():
     with pytest.raises(ValueError, match="schedule: got 'cosine', expected one of 'released', 'linear'"):
-        optimizer.schedule("cosine", 1.0, 4)  # pyrefly: ignore
+        optimizer.schedule("cosine", 1.0, 4, 0.5)  # pyrefly: ignore

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from experiments.folnet_pretrain import data, measures, train
 from experiments.folnet_pretrain.config import get_config
 from folnet import pretraining
 from folnet.heads import PreTrainingOutput
+from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.folnet_pretrain.small import small, with_data, with_model, write_text
+from tests.folnet import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -132,6 +135,20 @@ def test_a_prepared_directory_is_the_same_text(source, tmp_path):
             train.open_text(with_data(source, directory=str(tmp_path), **{name: value}))
 
 
+def test_the_vocabulary_is_of_the_training_text(source, tmp_path):
+    """Held-out documents have no part in it; without any the text is refused."""
+    config = small(source)
+    documents = pretraining.open_documents(source)
+    learned = [d.text for d in documents if not pretraining.is_held_out(d.text, config.data.held_out)]
+    assert 0 < len(learned) < len(documents)
+    wanted = WordPieceTokenizer.train(learned, config.data.new_vocabulary)
+    assert config.data.open().tokenizer.fingerprint == wanted.fingerprint
+    path = tmp_path / "one.txt"
+    path.write_text("\n\n".join(learned) + "\n")
+    with pytest.raises(ValueError, match=r"data\.held_out: got 0\.2, expected a larger fraction: no text of"):
+        with_data(path).data.open()
+
+
 def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):
     train.open_text(small(source), tmp_path)
     train.open_text(small(source), tmp_path)
@@ -150,11 +167,15 @@ def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
     config = small(source)
     text, model = config.data.open(), config.model.make()
     batch = whole_batch(config, text)
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
-    params = jax.tree.map(lambda leaf: 10 * leaf, params)  # otherwise all words are almost equally likely
-    out = jax.jit(
-        lambda params: model.apply({"params": params}, batch["input_ids"], batch["token_type_ids"])
-    )(params)
+    params = small_folnet.draw(model)
+
+    @jax.jit
+    def both(params):
+        out: Any = model.apply({"params": params}, batch["input_ids"], batch["token_type_ids"])
+        return out, loss(params, batch, jax.random.key(0))
+
+    loss = train.make_loss(config, model)
+    out, whole = both(params)
     words = np.asarray(jax.nn.log_softmax(out.prediction_logits), np.float64)
     sentences = np.asarray(jax.nn.log_softmax(out.seq_relationship_logits), np.float64)
     losses = [
@@ -166,46 +187,63 @@ def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
     orders = [-sentences[row, label] for row, label in enumerate(batch["next_sentence_label"])]
     expected = np.mean(losses) + np.mean(orders)
 
-    loss = jax.jit(train.make_loss(config, model))
     halves = [
         jax.tree.map(lambda leaf, rows=rows: leaf[rows] if leaf.ndim else leaf, batch)
         for rows in (slice(0, 4), slice(4, 8))
     ]
     counts = [(half["mlm_labels"] >= 0).sum() for half in halves]
     assert counts[0] != counts[1]
-    parts = [loss(params, half, jax.random.key(0)) for half in halves]
+    of_part = jax.jit(loss)
+    parts = [of_part(params, half, jax.random.key(0)) for half in halves]
     assert sum(float(part.numerator) for part in parts) == pytest.approx(expected, rel=1e-5)
     assert [float(part.denominator) for part in parts] == [0.5, 0.5]
     total = jax.tree.map(
         lambda *values: sum(map(float, values)), *[part.metrics["mlm_loss"] for part in parts]
     )
     assert total == pytest.approx((sum(losses), len(losses)), rel=1e-5)
-
-
-def test_dropout_takes_part_in_training_alone(source):
-    config = with_model(source, hidden_dropout_prob=0.3)
-    model = config.model.make()
-    batch = whole_batch(config, config.data.open())
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
-    loss = jax.jit(train.make_loss(config, model))
-    losses = [float(loss(params, batch, jax.random.key(seed)).numerator) for seed in (1, 2, 1)]
-    assert losses[0] == losses[2] != losses[1]
+    hits = sum(
+        int(words[row, place].argmax() == label)
+        for row in range(config.batch_size)
+        for place, label in zip(batch["mlm_positions"][row], batch["mlm_labels"][row], strict=True)
+        if label >= 0
+    )
+    right = (sentences.argmax(1) == batch["next_sentence_label"]).sum()
+    expected = {
+        "mlm_loss": (sum(losses), len(losses)),
+        "mlm_accuracy": (hits, len(losses)),
+        "sentence_loss": (sum(orders), config.batch_size),
+        "sentence_accuracy": (right, config.batch_size),
+    }
+    assert set(whole.metrics) == set(expected)
+    for name, pair in expected.items():
+        assert tuple(map(float, whole.metrics[name])) == pytest.approx(pair, rel=1e-5), name
 
 
 @pytest.mark.parametrize("masks", [False, True])
-def test_padding_is_masked_only_if_asked_for(source, masks):
-    config = small(source, mask_padding=masks)
+@pytest.mark.parametrize("drops", ["none", "hidden", "attention_probs"])
+def test_the_model_gets_the_batch_and_dropout_in_training_alone(source, masks, drops):
+    """Training passes its key if there is dropout of either kind; padding is masked only if asked for."""
+    fields = {} if drops == "none" else {f"{drops}_dropout_prob": 0.3}
+    config = dataclasses.replace(with_model(source, **fields), mask_padding=masks)
     seen = []
 
     class Watching:
-        def apply(self, params, ids, segments, mask, *arguments, **options):
-            seen.append(mask)
-            return PreTrainingOutput(jnp.zeros((8, 2, 104)), jnp.zeros((8, 2)))
+        def apply(self, params, ids, segments, mask, deterministic, *, mlm_positions, rngs):
+            seen.append((params, ids, segments, mask, deterministic, mlm_positions, rngs))
+            return PreTrainingOutput(jnp.zeros((8, mlm_positions.shape[1], 104)), jnp.zeros((8, 2)))
 
-    batch = train.training_batches(config, config.data.open())(0)
+    names = ("input_ids", "token_type_ids", "attention_mask", "mlm_positions", "mlm_labels")
+    batch: dict[str, Any] = {name: np.full((8, 3), number) for number, name in enumerate(names)}
+    batch |= {"next_sentence_label": np.zeros(8, int), "predictions": 24, "sentences": 8}
     model: Any = Watching()
-    train.make_losses(config, model)({}, batch._asdict())
-    assert seen[0] is (batch.attention_mask if masks else None)
+    key = jax.random.key(7)
+    train.make_losses(config, model)("p", batch)
+    train.make_loss(config, model)("q", batch, key)
+    for found, params, dropout in zip(seen, "pq", (False, drops != "none"), strict=True):
+        wanted = {"params": params}, batch["input_ids"], batch["token_type_ids"]
+        wanted += (batch["attention_mask"] if masks else None, not dropout, batch["mlm_positions"])
+        wanted += ({"dropout": key} if dropout else None,)
+        assert all(one is other or one == other for one, other in zip(found, wanted, strict=True))
 
 
 def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
@@ -234,6 +272,59 @@ def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
     # Both models have the same blanks.
     asked = [[(e["before"], e["word"], e["after"]) for e in r.results["filled"]] for r in results.values()]
     assert asked[0] == asked[1]
+
+
+def test_what_a_run_is_fitted_with(source, tmp_path, monkeypatch):
+    """The config's accumulation and layout, totals of whole batches, and each process's rows."""
+    config = small(source, accumulate=2, seed=3)
+    text = config.data.open()
+    monkeypatch.setattr(train.runtime, "fit", lambda config, **given: (config, given))
+    found: Any = train.train(config, text, tmp_path, "pmap")
+    assert found[0] is config
+    given = found[1]
+    assert (given["accumulate"], given["parallel"], given["workdir"]) == (2, "pmap", tmp_path)
+    assert (given["name"], given["totals"]) == ("FOLNet", train.totals)
+    batch = train.training_batches(config, text)(3)._asdict()
+    chex.assert_trees_all_equal(given["batches"](3), batch)
+    first = train.training_batches(dataclasses.replace(config, seed=0), text)(3)
+    assert not np.array_equal(first.input_ids, batch["input_ids"])
+    monkeypatch.setattr(train.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(train.jax, "process_index", lambda: 1)
+    half: Any = train.train(config, text, tmp_path)
+    chex.assert_trees_all_equal(half[1]["batches"](3), jax.tree.map(lambda leaf: leaf[4:], batch))
+    totals = train.totals(batch)
+    assert (float(totals["predictions"]), float(totals["sentences"])) == (
+        (batch["mlm_labels"] >= 0).sum(),
+        (batch["next_sentence_label"] >= 0).sum(),
+    )
+
+
+def test_a_session_that_is_over_trains_no_baseline_and_draws_nothing(source, tmp_path, monkeypatch):
+    """If the first run is over the baseline follows, also when its time has ended it."""
+    asked, drawn = [], []
+    monkeypatch.setattr(train.figures, "draw", lambda *arguments: drawn.append(arguments))
+    for steps, fields, both in (
+        (2, {"session_seconds": 9.0}, False),
+        (4, {"session_seconds": 9.0}, True),
+        (2, {"session_seconds": 9.0, "max_seconds": 3.0}, True),
+        (2, {}, True),
+    ):
+        result: Any = types.SimpleNamespace(step=steps, train_seconds=3.0)
+
+        def fake(config, text, workdir, parallel, result=result):
+            asked.append((config, workdir, parallel))
+            return result
+
+        monkeypatch.setattr(train, "train", fake)
+        config = small(source, baseline="transformer", **fields)
+        found = train.main(config, workdir=tmp_path / "run", parallel="pmap")
+        assert found == ({"folnet": result, "baseline": result} if both else {"folnet": result})
+        assert len(drawn) == both
+        if both:
+            assert drawn.pop()[1:] == ({"folnet": asked[0][0], "baseline": asked[1][0]}, found)
+            assert asked[1] == (asked[0][0].for_baseline(3.0), tmp_path / "run" / "baseline", "pmap")
+        assert asked[0] == (config.resolved(), tmp_path / "run", "pmap")
+        asked.clear()
 
 
 def test_a_finished_run_returns_at_once(folnet_run, monkeypatch):

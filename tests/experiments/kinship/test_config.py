@@ -1,19 +1,23 @@
 """The kinship config: presets, errors for invalid fields, models of equal size."""
 
 import dataclasses
+from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from experiments import runtime
-from experiments.kinship.config import get_config
+from experiments.kinship.config import Config, get_config
+from experiments.runtime.workdir import read_json
 from folnet import FOLNetConfig, TransformerConfig, kinship
 from folnet.heads import encoder
 from folnet.transformer import num_parameters
 from tests.experiments.kinship.small import SIZES, small, with_data
 
+ROOT = Path(__file__).resolve().parents[3]
 ALL = ("jmc.atp", "bert", "t5", "relation_aware")
 
 
@@ -36,9 +40,9 @@ def test_quick_is_valid_and_matched():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["accelerator", "accelerator_234", "text"])
-def test_the_presets_of_an_accelerator_are_valid(preset):
-    get_config(preset).validate()
+def test_the_presets_of_an_accelerator_are_valid():
+    for preset in ("accelerator", "accelerator_234", "text"):
+        get_config(preset).validate()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,18 @@ def test_the_presets_of_an_accelerator_are_valid(preset):
         (small(seed=2**31), "seed: got 2147483648, expected less than 2147483648"),
         (small(steps=2**31), "(2^32 problems)"),
         (small(b1=1.0), "b1: got 1.0, expected 0 <= b1 < 1"),
+        (small(b2=-0.1), "b2: got -0.1, expected 0 <= b2 < 1"),
+        (small(lr=-0.5), "lr: got -0.5, expected at least 0"),
+        (small(weight_decay=-0.5), "weight_decay: got -0.5, expected at least 0"),
+        (small(clip=-0.5), "clip: got -0.5, expected at least 0"),
+        (small(warmup_steps=-1), "warmup_steps: got -1, expected at least 0"),
+        (small(decay_steps=-1), "decay_steps: got -1, expected at least 0"),
+        (small(warmup_steps=6, decay_steps=6), "decay_steps: got 6, expected 0, or at least steps=4"),
+        (small(eval_batch_size=0), "eval_batch_size: got 0, expected at least 1"),
+        (small(metric_lengths=()), "metric_lengths: got (), expected some of data.test_lengths"),
+        (with_data(held_out_seed=-1), "data.held_out_seed: got -1, expected at least 0"),
+        (with_data(pool=-1), "data.pool: got -1, expected at least 0"),
+        (with_data(test_lengths=()), "data.test_lengths: got (), expected increasing lengths"),
         (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size: got 0, expected an integer"),
     ],
 )  # fmt: skip
@@ -125,6 +141,68 @@ def test_training_and_tests_are_of_different_seeds_and_parts():
     assert len(set(seeds)) == len(seeds)
     kinship.check_disjoint(train.draw(range(40)), tests["held_out/3"].draw(range(20)), config.data.held_out())
     assert {source.part for _, source in small().data.tests()} == {"all"}
+
+
+def test_the_published_weights_were_trained_with_a_preset():
+    """Every field is in the run's record; `quick` differs in what its documentation names."""
+    published = ROOT / "results" / "kinship" / "jmc.atp" / "config.json"
+    found = runtime.config.from_dict(Config, read_json(published))
+    assert found == dataclasses.replace(get_config("ablation"), baselines=())
+    quick = dataclasses.replace(get_config("quick"), max_seconds=150.0, log_every=100, eval_every=200)
+    quick.data = dataclasses.replace(quick.data, test_problems=500)
+    assert quick == get_config("ablation")
+    assert get_config("quick").max_seconds == 20
+
+
+def test_presets_are_as_their_documentation_says():
+    config = get_config("accelerator")
+    assert config.models == ("jmc.atp", "j.at", "relation_aware", "bert", "t5")
+    assert (config.max_seconds, config.data.train_lengths, config.data.pool) == (600, (2, 3), 200_000)
+    assert get_config("accelerator_234").data.train_lengths == (2, 3, 4)
+    assert get_config("text").data.form == "text"
+    for name in ("accelerator_234", "text"):
+        assert get_config(name).sizes == config.sizes
+        assert get_config(name).models == config.models
+
+
+def test_a_room_has_every_fact_and_person():
+    """The most of both occur, with distractors of all kinds."""
+    config = with_data(train_lengths=(2, 4), test_lengths=(3,), supporting=1, irrelevant=2, disconnected=1)
+    source = config.data.train(0)
+    problems = source.draw(range(20))
+    assert config.data.room(source) == (
+        max(problem.num_people for problem in problems),
+        max(len(problem.facts) for problem in problems),
+    )
+    assert config.data.largest() == config.data.room(source)
+    longer = dataclasses.replace(config.data, test_lengths=(3, 5))
+    assert longer.largest() == (config.data.room(source).people + 1, config.data.room(source).facts + 1)
+
+
+@pytest.mark.parametrize(("clip", "decay"), [(1.0, 0.0), (0.0, 0.1), (2.0, 0.2)])
+def test_the_optimizer_is_clipped_adam_with_decoupled_decay(clip, decay):
+    """Compared with the definition in float64, over updates with large and small gradients."""
+    config = small(lr=0.5, steps=9, warmup_steps=2, clip=clip, weight_decay=decay, b1=0.8, b2=0.9)
+    rng = np.random.default_rng(0)
+    p = {"a": rng.normal(size=(3, 2)), "b": rng.normal(size=4)}
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), p)
+    optimizer = config.make_optimizer()
+    state = optimizer.init(params)
+    m, v = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
+    for t, size in enumerate((3.0, 0.01, 1.0), start=1):
+        g = {name: size * rng.normal(size=value.shape) for name, value in p.items()}
+        gradient = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), g)
+        update, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, update)
+        norm = np.sqrt(sum(np.square(leaf).sum() for leaf in g.values()))
+        for name in p:
+            of = g[name] * (min(1.0, clip / norm) if clip else 1.0)
+            m[name] = 0.8 * m[name] + 0.2 * of
+            v[name] = 0.9 * v[name] + 0.1 * of**2
+            step = m[name] / (1 - 0.8**t) / (np.sqrt(v[name] / (1 - 0.9**t)) + 1e-8) + decay * p[name]
+            p[name] = p[name] - 0.5 * min(t / 2, 1) * step
+    for name, value in p.items():
+        np.testing.assert_allclose(params[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_rate_rises_then_stays_or_falls():

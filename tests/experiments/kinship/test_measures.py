@@ -1,14 +1,19 @@
 """Counting correct answers, reading records and writing predictions."""
 
+import dataclasses
 import json
+import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.kinship import measures
+from experiments.kinship import measures, train
 from folnet import kinship
-from tests.experiments.kinship.small import small, with_data
+from folnet.heads import SequenceClassifierOutput
+from tests.experiments.kinship.small import SIZES, small, with_data
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +44,94 @@ def test_answers_are_counted_by_test(tests):
 
 
 def test_batches_cover_every_problem_once_in_order(tests):
-    """With 21 problems in batches of 8, the last batch has padding, which is not counted."""
-    seen = []
+    """With 21 problems in batches of 8, the last batch has padding, which is not counted; none has labels."""
+    seen, numbers = [], iter(range(100))
+    read = [small().reader("j.a", source)(source, range(7)) for source in tests.sources.values()]
+    width = max(arrays["input_ids"].shape[1] for arrays in read)
 
     def answer(batch):
-        assert len(batch["labels"]) == 8
-        seen.append(batch["labels"])
-        return batch["labels"]
+        assert set(batch) == {"input_ids", "attention_mask", "relation_ids"}
+        assert {len(array) for array in batch.values()} == {8}
+        seen.append(batch)
+        return np.asarray([next(numbers) for _ in range(8)])
 
-    np.testing.assert_array_equal(tests.answers(answer), tests.labels)
+    assert tests.answers(answer).tolist() == list(range(21))
     assert len(seen) == 3
+    for name in ("input_ids", "attention_mask", "relation_ids"):
+        found = np.concatenate([batch[name] for batch in seen])
+        assert found.shape[1] == width
+        np.testing.assert_array_equal(found[21:], np.broadcast_to(found[20], found[21:].shape))
+        for row, array in zip(found, (array for arrays in read for array in arrays[name]), strict=False):
+            corner = tuple(map(slice, array.shape))
+            np.testing.assert_array_equal(row[corner], array)
+
+
+@pytest.mark.parametrize(("size", "spec"), [(8, ("data",)), (6, ())])
+def test_answers_are_the_models_and_batches_are_split_where_they_divide(monkeypatch, size, spec):
+    """A model that answers with the kind of the first person; as on four devices."""
+
+    class Four(runtime.Layout):
+        def mesh_to_measure(self):
+            return jax.sharding.AbstractMesh((4,), ("data",))  # pyrefly: ignore[bad-return]
+
+    config, specs = small(eval_batch_size=size), []
+
+    def put(batch, where):
+        specs.append(tuple(where.spec))
+        return batch
+
+    def apply(variables, ids, segments, mask, deterministic, *, relation_ids, rngs):
+        assert (segments, deterministic, rngs) == (None, True, None)
+        facts = ((relation_ids >= 0).sum((1, 2)) + mask.sum(1) + variables["params"]) % 18
+        return SequenceClassifierOutput(jax.nn.one_hot(facts, 18))
+
+    tests = measures.Tests(config, "j.a")
+    answer = measures.make_answer(config, types.SimpleNamespace(apply=apply), tests, Four())
+    monkeypatch.setattr(measures.jax, "device_put", put)
+    # k facts and the question, k + 1 people and [CLS].
+    assert answer(3).tolist() == [(2 * k + 3 + 3) % 18 for k in (2, 3, 4) for _ in range(7)]
+    assert set(specs) == {spec}
+
+
+@pytest.mark.parametrize("form", ["graph", "text"])
+def test_a_model_gets_all_of_a_problem_and_dropout_with_a_key_alone(form):
+    """Relations of a graph, segments of a text, and the mask of either."""
+    config = with_data(form=form)
+    source = config.data.train(0)
+    batch, seen = config.reader("j.a", source)(source, range(3)), []
+
+    def apply(variables, ids, segments, mask, deterministic, **more):
+        seen.append((variables, ids, segments, mask, deterministic, more))
+        return SequenceClassifierOutput(jnp.zeros((3, 18)))
+
+    model, key = types.SimpleNamespace(apply=apply), jax.random.key(1)
+    measures.logits(model, "p", batch)
+    measures.logits(model, "p", batch, key)
+    for found, dropout in zip(seen, (None, {"dropout": key}), strict=True):
+        assert found[0] == {"params": "p"}
+        assert found[1] is batch["input_ids"]
+        assert found[2] is batch.get("token_type_ids")
+        assert found[3] is batch["attention_mask"]
+        assert found[4] is (dropout is None)
+        assert found[5].pop("rngs") == dropout
+        assert set(found[5]) == ({"relation_ids"} if form == "graph" else set())
+        assert all(array is batch[name] for name, array in found[5].items())
+    assert (batch.get("token_type_ids") is None) == (form == "graph")
+
+
+@pytest.mark.parametrize(("hidden", "attention"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1)])
+def test_training_drops_if_there_is_dropout_of_either_kind(hidden, attention):
+    rates = {"hidden_dropout_prob": hidden, "attention_probs_dropout_prob": attention}
+    config = small(sizes=dataclasses.replace(SIZES, **rates))
+    seen = []
+
+    def apply(*arguments, rngs, **more):
+        seen.append(rngs)
+        return SequenceClassifierOutput(jnp.zeros((4, 18)))
+
+    key = jax.random.key(5)
+    train.make_loss(config, types.SimpleNamespace(apply=apply))({}, train.make_batches(config)(0), key)
+    assert seen == [{"dropout": key} if hidden or attention else None]
 
 
 def test_labels_are_those_of_the_problems(tests):

@@ -1,9 +1,8 @@
 """Kinship training: its batches, the loss, a run and its files."""
 
 import dataclasses
+import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -16,9 +15,9 @@ from experiments.kinship.config import get_config
 from folnet import kinship
 from tests import on_devices
 from tests.experiments.kinship.small import small, with_data
+from tests.folnet import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
@@ -60,12 +59,14 @@ def test_a_batch_of_a_pool_has_problems_of_the_pool():
             met.add(int(place))
     assert met == set(range(6))
     np.testing.assert_array_equal(batches(3)["labels"], train.make_batches(config)(3)["labels"])
+    other = train.make_batches(dataclasses.replace(config, seed=1))
+    assert any((other(step)["labels"] != batches(step)["labels"]).any() for step in range(4))
 
 
 def test_the_loss_is_cross_entropy_and_counts_right_answers():
     config = small()
     model, batch = config.make("j.a"), train.make_batches(config)(0)
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
+    params = small_folnet.draw(model)
 
     @jax.jit
     def both(params, batch):
@@ -87,6 +88,51 @@ def test_a_run_leaves_its_record(finished):
     _, workdir, results = finished
     assert list(results) == ["j.a"]
     _check_record(workdir, results)
+
+
+def test_each_baseline_is_trained_below_with_its_own_rate(tmp_path, monkeypatch):
+    """In order; a session that is over trains no further model and draws nothing."""
+    asked, drawn = [], []
+
+    def fake(config, workdir, parallel):
+        asked.append((config, workdir, parallel))
+        return runtime.FitResult(None, {}, steps[config.model], {}, {}, 3.0, {})
+
+    monkeypatch.setattr(train, "train", fake)
+    monkeypatch.setattr(train.figures, "draw", lambda *arguments: drawn.append(arguments))
+    config = small(baselines=("bert", "t5"), lrs=(1e-3, 5e-4), session_seconds=9.0)
+    run = tmp_path / "run"
+    steps = {"j.a": 4, "bert": 4, "t5": 4}
+    results = train.main(config, workdir=run, parallel="pmap")
+    assert asked == [
+        (config, run, "pmap"),
+        (config.for_model("bert"), run / "bert", "pmap"),
+        (config.for_model("t5"), run / "t5", "pmap"),
+    ]
+    assert list(results) == ["j.a", "bert", "t5"]
+    assert drawn == [(config, run, results)]
+    steps["bert"] = 2  # the session has ended it
+    assert list(train.main(config, workdir=run)) == ["j.a", "bert"]
+    timed = dataclasses.replace(config, max_seconds=3.0)  # the run's own time has
+    assert list(train.main(timed, workdir=None)) == ["j.a", "bert", "t5"]
+    assert len(drawn) == 1
+    with pytest.raises(ValueError, match=r"lrs: got \(0\.001,\), expected"):
+        train.main(dataclasses.replace(config, lrs=(1e-3,)), workdir=None)
+
+
+@pytest.mark.parametrize("pool", [0, 6])
+def test_processes_share_a_batch(monkeypatch, pool):
+    """Their rows together are the batch of one process."""
+    config = with_data(pool=pool)
+    whole = train.make_batches(config)
+    monkeypatch.setattr(train.jax, "process_count", lambda: 2)
+    parts = []
+    for index in (0, 1):
+        monkeypatch.setattr(train.jax, "process_index", lambda index=index: index)
+        parts.append(train.make_batches(config))
+    for step in (0, 3):
+        for name, array in whole(step).items():
+            np.testing.assert_array_equal(np.concatenate([part(step)[name] for part in parts]), array)
 
 
 @pytest.mark.slow
@@ -140,13 +186,9 @@ def test_a_line_tells_a_run(finished):
     assert line == json.loads(json.dumps(line))
 
 
-@pytest.mark.slow
 def test_errors_are_reported_in_one_line_before_anything_is_written(tmp_path):
-    command = [sys.executable, "-m", "experiments.kinship", f"--workdir={tmp_path / 'run'}"]
-    command += ["--config=quick", "--config.model=jq.at"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("error: model='jq.at': operators: got 'jq.at'")
+    with pytest.raises(ValueError, match=r"^model='jq\.at': operators: got 'jq\.at'.*$"):
+        train.main(small(model="jq.at"), workdir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -160,14 +202,13 @@ def test_a_killed_run_ends_with_the_same_parameters(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["relation_aware", "t5", "jmc.atp"])
-@pytest.mark.parametrize("form", ["graph", "text"])
-def test_every_family_runs_in_every_form(model, form):
-    config = with_data(form=form, inverses=form == "graph", pool=9)
-    config = dataclasses.replace(config, model=model, match="jmc.atp")
-    (result,) = train.main(config, workdir=None).values()
-    assert np.isfinite(result.metrics["loss"])
-    assert result.results["tests"]["4"]["total"] == 7
+def test_every_family_runs_in_every_form():
+    for model, form in itertools.product(("relation_aware", "t5", "jmc.atp"), ("graph", "text")):
+        config = with_data(form=form, inverses=form == "graph", pool=9)
+        config = dataclasses.replace(config, model=model, match="jmc.atp")
+        (result,) = train.main(config, workdir=None).values()
+        assert np.isfinite(result.metrics["loss"]), (model, form)
+        assert result.results["tests"]["4"]["total"] == 7
 
 
 @pytest.mark.slow

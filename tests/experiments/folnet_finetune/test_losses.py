@@ -1,0 +1,105 @@
+"""The losses of fine-tuning against log-probabilities in NumPy, and what the model gets."""
+
+import types
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.folnet_finetune import model, train
+from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
+from tests.experiments.folnet_finetune.small import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def given(output, drops=0.0):
+    """Returns a model with fixed outputs."""
+    settings = types.SimpleNamespace(hidden_dropout_prob=drops, attention_probs_dropout_prob=0.0)
+    return types.SimpleNamespace(config=settings, apply=lambda *arguments, **more: output)
+
+
+BATCH = {"input_ids": np.zeros((4, 3), np.int32), "token_type_ids": np.zeros((4, 3), np.int32)}
+
+
+WEIGHT = np.asarray([1, 1, 1, 0], np.float32)
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+@pytest.fixture
+def logits():
+    return np.random.default_rng(0).normal(0, 2, (4, 3))
+
+
+def test_the_loss_of_classes(logits):
+    """The fourth row is padding and does not count."""
+    labels = np.asarray([2, 0, 1, -1], np.int32)
+    loss = train.make_loss(
+        small(Path("x"), Path("x"), task="mnli"), given(SequenceClassifierOutput(jnp.asarray(logits)))
+    )
+    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    wanted = -sum(log_softmax(logits)[row, labels[row]] for row in range(3))
+    right = int((logits.argmax(1) == labels)[:3].sum())
+    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
+    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, right)
+
+
+def test_the_loss_of_numbers(logits):
+    """Squared errors do not depend on the padding row."""
+    labels = np.asarray([5.0, 0.5, 2.0, 77.0], np.float32)
+    out = SequenceClassifierOutput(jnp.asarray(logits[:, :1]))
+    loss = train.make_loss(small(Path("x"), Path("x"), task="stsb"), given(out))
+    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    assert float(sums.numerator) == pytest.approx(((logits[:3, 0] - labels[:3]) ** 2).sum(), rel=1e-5)
+    assert float(sums.denominator) == 3
+    assert sums.metrics == {}
+
+
+def test_the_loss_of_spans(logits):
+    """The mean of both cross-entropies; an answer is correct if both ends are."""
+    start, end = np.asarray([0, 2, 1, -1], np.int32), np.asarray([1, 2, 0, -1], np.int32)
+    ends = logits[::-1].copy()
+    out = QuestionAnsweringOutput(jnp.asarray(logits), jnp.asarray(ends))
+    loss = train.make_loss(small(Path("x"), Path("x"), task="squad2", length=200), given(out))
+    sums = loss(None, BATCH | {"start": start, "end": end, "weight": WEIGHT}, jax.random.key(0))
+    wanted = -0.5 * sum(
+        log_softmax(logits)[row, start[row]] + log_softmax(ends)[row, end[row]] for row in range(3)
+    )
+    right = ((logits.argmax(1) == start) & (ends.argmax(1) == end))[:3].sum()
+    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
+    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, int(right))
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.1])
+@pytest.mark.parametrize("attention", [0.0, 0.1])
+def test_the_model_gets_the_batch_and_dropout_in_training_alone(hidden, attention):
+    """Training passes its key if there is dropout of either kind; evaluation never does.
+
+    The mask of padding is passed on wherever the batch has one.
+    """
+    seen = []
+
+    def apply(variables, ids, segments, mask, deterministic, rngs=None):
+        seen.append((variables, ids, segments, mask, deterministic, rngs))
+        return SequenceClassifierOutput(jnp.zeros((4, 2)))
+
+    dropping = given(None, hidden)
+    dropping.config.attention_probs_dropout_prob = attention
+    dropping.apply = apply
+    loss = train.make_loss(small(Path("x"), Path("x")), dropping)
+    key, names = jax.random.key(7), ("input_ids", "token_type_ids", "attention_mask")
+    batch = {name: np.full((4, 3), number) for number, name in enumerate(names)}
+    loss("p", batch | {"label": np.zeros(4, np.int32), "weight": WEIGHT}, key)
+    model.apply(dropping, "q", BATCH)
+    drops = bool(hidden or attention)
+    expected = {"params": "p"}, *batch.values(), not drops, {"dropout": key} if drops else None
+    assert all(found is wanted or found == wanted for found, wanted in zip(seen[0], expected, strict=True))
+    assert seen[1][0] == {"params": "q"}
+    assert seen[1][1] is BATCH["input_ids"]
+    assert seen[1][3:] == (None, True, None)
