@@ -115,7 +115,8 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         child = term.children[place]
         if not isinstance(child, _LETS) or (isinstance(term, _LETS) and place == 1):
             continue
-        let, rest = yield _movable_let.steps(child, frozenset(bound))
+        scope = frozenset(bound if place == len(children) - 1 else ())  # only the last child is in scope
+        let, rest = yield _movable_let.steps(child, scope)
         if let is None:
             continue
         # The let moves outwards, where the variables it binds must not capture others.

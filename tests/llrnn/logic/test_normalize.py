@@ -139,12 +139,36 @@ def test_substitution_does_not_capture():
     x = Var("x", A)
     assert normalize(LetPair(Pair(y, x), "x", "y", Pair(x, y))) == Pair(y, x)
     # A ket whose vector mentions a variable of the name that is opened.
-    opened = LetBang(Ket(Zero(A), (x,)), "x", Pair(x, Var("u", A)))
-    assert normalize(opened) == Pair(x, Var("u", A))
+    u, x1 = Var("u", A), Var("x1", A)
+    for other in (u, x1):  # x1 is the first name to come to mind for the other x
+        opened = LetBang(Ket(Zero(A), (x,)), "x", Pair(x, other))
+        assert normalize(opened) == Pair(x, other)
+    # The ket's variable, hidden by another of its name.
+    hidden = LetBang(Ket(u, (y,)), "x", Pair(x, Lam("x", A, x)))
+    assert normalize(hidden) == Pair(y, Lam("z", A, Var("z", A)))
+    # A vector under a binder of a name that it mentions.
+    under = LetBang(Ket(u, (y,)), "x", Lam("y", A, Pair(x, y)))
+    assert normalize(under) == Lam("z", A, Pair(y, Var("z", A)))
     # A let that floats out of a lambda whose variable has the name it binds.
     t = Var("t", Tensor(A, A))
     floated = normalize(Lam("x", B, LetPair(t, "x", "y", Pair(Pair(x, y), Star()))))
     assert floated == LetPair(t, "a", "b", Lam("x", B, Pair(Pair(Var("a", A), Var("b", A)), Star())))
+    # A let in the subject of a let that binds a name of its subject: the inner t is the outer one.
+    subject = LetPair(t, "x", "y", Pair(x, Pair(y, Star())))
+    moved = normalize(
+        Lam("u", A, LetPair(subject, "t", "z", Pair(u, Pair(Var("t", A), Var("z", Tensor(A, One))))))
+    )
+    assert moved == LetPair(t, "x", "y", Lam("u", A, Pair(u, Pair(x, Pair(y, Star())))))
+    # The new name of one side is not that of the other, used or not.
+    opened = Lam("z", A, LetPair(t, "x", "x1", Var("z", A)))(x)
+    assert normalize(opened) == LetPair(t, "a", "b", x)
+
+
+def test_names_stay_where_nothing_would_be_captured():
+    """The substitution of z reaches the subject only, so that the x of the body is no danger to its x."""
+    g = Var("g", Lolli(A, Tensor(A, A)))
+    let = Lam("z", A, LetPair(g(Var("z", A)), "x", "y", Pair(Var("y", A), Var("x", A))))(Var("x", A))
+    assert str(normalize(let)) == "let x (x) y = g x in y (x) x"
 
 
 def test_a_term_that_is_no_proof_is_refused():
