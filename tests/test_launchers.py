@@ -121,12 +121,3 @@ def test_every_host_of_a_tpu_slice_runs_the_same(tmp_path):
     assert "--workdir='/mnt/runs/boxworld'" in remote
     missing = launch("tpu_pod.sh", tmp_path, TPU="slice", ZONE="a-b")
     assert "REPOSITORY: the address to clone this repository from" in missing.stderr
-
-
-@pytest.mark.parametrize("script", sorted(path.name for path in LAUNCHERS.glob("*.sh")))
-def test_every_line_is_explained(script):
-    """No command stands more than a few lines below a comment."""
-    quiet = 0
-    for line in (LAUNCHERS / script).read_text().splitlines():
-        quiet = 0 if "#" in line or ":?" in line else quiet + bool(line.strip())
-        assert quiet <= 9, line

@@ -1,6 +1,7 @@
 """The claims about the TP-Transformer and the Transformer on the Mathematics Dataset."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.mathematics.config import Config, get_config
@@ -15,9 +16,14 @@ def measure(run: Run) -> dict[str, Any]:
     """Measures exact match for each module, its mean, and that of always giving the commonest answer."""
     found = run.result.results[INTERPOLATE]
     always = run.result.results["commonest_answer"][INTERPOLATE]
-    own = {short: found["modules"][name]["accuracy"] for short, name in MODULES.items()}
-    commonest = {f"commonest/{short}": always["modules"][name]["accuracy"] for short, name in MODULES.items()}
+    own = {short: _accuracy(found, name) for short, name in MODULES.items()}
+    commonest = {f"commonest/{short}": _accuracy(always, name) for short, name in MODULES.items()}
     return {**own, **commonest, "mean": found["average"]}
+
+
+def _accuracy(scores: Mapping[str, Any], module: str) -> float:
+    counts = scores["modules"][module]
+    return counts["right"] / counts["total"]
 
 
 def _transformer() -> Config:

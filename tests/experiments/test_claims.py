@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -152,47 +153,105 @@ def test_the_program_lists_all_comparisons(tmp_path):
 )
 def test_wrong_flags_are_reported_in_a_line(arguments, message, tmp_path, monkeypatch, capsys):
     """Before anything is trained or written."""
-    values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0, "tables": False}
-    values |= {"all": False, "pages": ".", "workdir": str(tmp_path / "runs")}
-    values["out"] = str(tmp_path / "results")
+    given: dict[str, Any] = {}
     for argument in arguments:
         name, _, value = argument.removeprefix("--").partition("=")
-        values[name] = value.split(",") if isinstance(values[name], list) else value
-    monkeypatch.setattr(program.flags, "FLAGS", type("Values", (), values))
+        given[name] = value.split(",") if name in ("only", "seeds") else value
+    flags_of(monkeypatch, tmp_path, **given)
     with pytest.raises(ValueError) as refused:  # noqa: PT011 -- compared below, as it is
         program.main()
     assert message in str(refused.value)
     assert not (tmp_path / "results").exists()
 
 
+def flags_of(monkeypatch, tmp_path, **given):
+    """Sets the flags of the program; the others have their defaults."""
+    values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0, "tables": False}
+    values |= {
+        "all": False,
+        "pages": ".",
+        "workdir": str(tmp_path / "runs"),
+        "out": str(tmp_path / "results"),
+    }
+    monkeypatch.setattr(program.flags, "FLAGS", type("Values", (), values | given))
+
+
+def test_the_program_runs_what_is_chosen_in_the_time_given(tmp_path, monkeypatch, capsys):
+    """`--all` leaves out what needs data from outside; the seconds are those of all comparisons together."""
+    calls = []
+
+    def run(comparison, experiment, **options):
+        calls.append((comparison.name, experiment, options))
+        return [{"id": comparison.name, "holds": comparison.name == "llrnn.copy", "tests": ["mean"]}]
+
+    monkeypatch.setattr(claiming, "run", run)
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy", "boxworld"], seconds=50.0)
+    program.main()
+    assert [name for name, *_ in calls] == ["llrnn.copy", "boxworld.quick"]
+    name, experiment, options = calls[0]
+    assert experiment is DECLARED[name][1]
+    assert 0 < options.pop("seconds") <= 50
+    assert options == {
+        "out": tmp_path / "results",
+        "workdir": tmp_path / "runs",
+        "seeds": [],
+        "data": None,
+        "command": "python -m experiments.claims --only=llrnn.copy",
+    }
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "llrnn.copy",
+        "boxworld.quick",
+    ]
+    calls.clear()
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], seeds=["1", "0"], data=str(tmp_path))
+    program.main()
+    ((_, _, options),) = calls
+    assert (options["seeds"], options["data"], options["seconds"]) == ([1, 0], tmp_path, 0.0)
+    assert options["command"].endswith("--only=llrnn.copy --data=DIR")
+    calls.clear()
+    needs = dataclasses.replace(DECLARED["llrnn.copy"][0], with_data=lambda config, folder: config)
+    monkeypatch.setattr(program, "comparisons", lambda: DECLARED | {"llrnn.copy": (needs, None)})
+    flags_of(monkeypatch, tmp_path, all=True)
+    program.main()
+    assert [name for name, *_ in calls] == [name for name in DECLARED if name != "llrnn.copy"]
+
+
+def test_a_session_that_ends_early_says_so_and_begins_nothing_else(tmp_path, monkeypatch, capsys):
+    """The same command continues."""
+
+    def interrupted(*_, **__):
+        raise claiming.Interrupted("time is over after 3 runs")
+
+    monkeypatch.setattr(claiming, "run", interrupted)
+    flags_of(monkeypatch, tmp_path, only=["llrnn"])
+    program.main()
+    assert capsys.readouterr().out == "time is over after 3 runs\n"
+
+
 @pytest.mark.slow
 def test_a_real_comparison_from_start_to_end(tmp_path):
     """The smallest real one, cut to a step, through the program: record, lines, figures."""
     script = """
-import dataclasses, sys
-from experiments import claims, llrnn
+import dataclasses, runpy, sys
+from experiments import llrnn, registry
 from experiments.runtime import claiming
 claiming.commit_of = lambda folder: "c0ffee"
 claiming.untracked = lambda folder: []
 copy = llrnn.claims.COPY
 models = tuple(dataclasses.replace(model, steps=100, search=model.search[:1]) for model in copy.models)
 small = dataclasses.replace(copy, models=models, seeds=(0, 1), search_seeds=())
-declared = claims.comparisons() | {"llrnn.copy": (small, llrnn.EXPERIMENT)}
-claims.comparisons = lambda: declared
+registry.EXPERIMENTS["llrnn"] = dataclasses.replace(llrnn.EXPERIMENT, claims=(small,))
 sys.argv = ["claims", "--only=llrnn.copy"]
-from absl import flags
-import runpy
+runpy.run_module("experiments.claims", run_name="__main__", alter_sys=True)
 """
-    script += (
-        (ROOT / "experiments" / "claims.py")
-        .read_text()
-        .split('if __name__ == "__main__":')[1]
-        .replace("\n    ", "\n")
-        .replace("main, reports", "claims.main, reports")
-        .replace("runtime.run", "from experiments import runtime\nruntime.run")
-    )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = claims.read(tmp_path / "results")

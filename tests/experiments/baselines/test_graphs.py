@@ -191,6 +191,8 @@ BAD = [
     ),
     (RELATION_AWARE, {}, (INPUTS, RELATIONS * 1.0), "relations: got dtype float32, expected integers"),
     (RELATION_AWARE, {}, (INPUTS, RELATIONS + 1), "relations: got entries from 0 to 3, expected -1 to 2"),
+    (RELATION_AWARE, {}, (INPUTS, RELATIONS - 1), "relations: got entries from -2 to 1, expected -1 to 2"),
+    (RELATION_AWARE, {"hidden": 0}, (INPUTS, RELATIONS), "hidden: got 0, expected at least 1"),
     (RELATION_AWARE, {}, (INPUTS[0], RELATIONS), r"inputs: got shape \(4, 8\), expected \[B, N, D\]"),
     (
         RELATION_AWARE,
@@ -207,6 +209,8 @@ BAD = [
         r"edges: got shape \(2, 4, 3, 8\), expected \[B, N, N, D\] = \[2, 4, 4, 8\]",
     ),
     (EDGE, {}, (INPUTS,), r"edges: got shape \(2, 4, 8\), expected \[B, N, N, D\]"),
+    (EDGE, {}, (EDGES, MASK[:1]), r"mask: got shape \(1, 4\), expected \[B, N\] = \[2, 4\]"),
+    (EDGE, {"num_heads": 3}, (EDGES,), "num_heads: got 3, expected a divisor of .* = 8"),
     (EDGE, {"norm": "none"}, (EDGES,), "norm: got 'none', expected one of 'pre', 'post'"),
     (EdgeEmbedding(D, R), {}, (RELATIONS[:, :2],), r"relations: got shape \(2, 2, 4\), expected \[B, N, N\]"),
     (EdgeEmbedding(D, R), {}, (RELATIONS[0],), r"relations: got shape \(4, 4\), expected \[B, N, N\]"),
@@ -224,6 +228,9 @@ BAD = [
         r"adjacency: got shape \(2, 3, 4, 3\), expected .* = \[2, 3, 4, 4\]",
     ),
     (GCN, {}, (INPUTS, ADJACENCY * 1), "adjacency: got dtype int32, expected bool or floating point"),
+    (GCN, {}, (INPUTS[0], ADJACENCY), r"inputs: got shape \(4, 8\), expected \[B, N, D\]"),
+    (GCN, {}, (INPUTS, ADJACENCY, MASK[:1]), r"mask: got shape \(1, 4\), expected \[B, N\] = \[2, 4\]"),
+    (GCN, {"hidden": 0}, (INPUTS, ADJACENCY), "hidden: got 0, expected at least 1"),
     (GCN, {"num_layers": 1}, (INPUTS, ADJACENCY), "num_layers: got 1, expected at least 2"),
     (GCN, {"num_bases": 0}, (INPUTS, ADJACENCY), "num_bases: got 0, expected at least 1"),
 ]

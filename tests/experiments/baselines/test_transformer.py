@@ -168,6 +168,7 @@ def test_half_precision():
         ({"num_layers": 0}, (INPUTS,), "num_layers: got 0, expected at least 1"),
         ({"hidden": 0}, (INPUTS,), "hidden: got 0, expected at least 1"),
         ({"norm": "mid"}, (INPUTS,), "norm: got 'mid', expected one of 'pre', 'post'"),
+        ({"max_length": 0}, (INPUTS,), "max_length: got 0, expected at least 1"),
         ({"positions": "t5"}, (INPUTS,), "positions: got 't5', expected one of 'none', 'rotary', 'learned'"),
         ({"positions": "learned", "max_length": 4}, (INPUTS,), "inputs: got 5 positions, expected at most"),
     ],

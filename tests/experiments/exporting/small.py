@@ -63,16 +63,20 @@ SUMS = Exportable(
 
 
 @functools.cache
-def agent(kind: Kind = "simplicial") -> Exportable:
-    """An agent with the export function of `experiments.boxworld`."""
+def trained_agent(kind: Kind = "simplicial") -> boxworld_load.Trained:
+    """An agent as `experiments.boxworld` opens it."""
     config = small_boxworld.small()
     config.agent.kind = kind
     board = config.board.make()
     picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
     module = config.agent.make()
     params = jax.jit(module.init)(jax.random.key(1), picture)["params"]
-    trained = boxworld_load.Trained(module, params, board, 7, 7000, "an agent", config)
-    return boxworld_load.of_agent(trained)
+    return boxworld_load.Trained(module, params, board, 7, 7000, "an agent", config)
+
+
+def agent(kind: Kind = "simplicial") -> Exportable:
+    """The agent with the export function of `experiments.boxworld`."""
+    return boxworld_load.of_agent(trained_agent(kind))
 
 
 @functools.cache
@@ -91,18 +95,23 @@ def solver() -> Exportable:
 
 
 @functools.cache
-def recurrent(cell: str = "second_order") -> Exportable:
-    """A recurrent cell on the copy task."""
+def trained_recurrent(cell: str = "second_order") -> tuple[llrnn_configs.Config, Any]:
+    """The config and the parameters of a recurrent cell on the copy task."""
     config = llrnn_configs.Config(cell=llrnn_configs.CellConfig(name=cell, features=6), batch_size=4)
     task = config.make_task()
     inputs = jnp.zeros((1, 3, sum(task.fields)))
     params = jax.jit(config.make_model(task).init)(jax.random.key(2), inputs)["params"]
-    return llrnn_load.of_recurrent(config, params, 5)
+    return config, params
+
+
+def recurrent(cell: str = "second_order") -> Exportable:
+    """The recurrent cell with its scan, for export."""
+    return llrnn_load.of_recurrent(*trained_recurrent(cell), 5)
 
 
 @functools.cache
 def trained_encoder(**fields: Any) -> folnet_load.Trained:
-    """A FOLNet with its heads and a vocabulary."""
+    """A FOLNet with its heads and a vocabulary, as `experiments.folnet_pretrain` opens it."""
     config = small_folnet.with_model(Path("nowhere"), **fields)
     module = config.model.make(config.data.pretrain_loss)
     params = jax.jit(module.init)(jax.random.key(4), jnp.zeros((1, 4), jnp.int32))["params"]

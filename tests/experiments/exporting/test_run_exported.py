@@ -27,10 +27,16 @@ IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """An artifact of an agent, and the exported model."""
+    """An artifact of an agent, the shape of its boards, and what the agent itself answers."""
     path = tmp_path_factory.mktemp("agent") / "agent.jaxmodel"
-    export_model(small_exports.agent("relational"), path)
-    return path, small_exports.agent("relational")
+    trained, exportable = small_exports.trained_agent("relational"), small_exports.agent("relational")
+    export_model(exportable, path)
+
+    def answers(pictures) -> dict[str, Any]:
+        found = jax.jit(trained.agent.apply)({"params": trained.params}, pictures)
+        return {name: np.asarray(getattr(found, name)) for name in ("logits", "value")}
+
+    return path, exportable.inputs["observation"].shape[1:], answers
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +45,16 @@ def model(sums):
     return run_exported.load(sums)
 
 
-def boards(exportable, count):
-    shape = exportable.inputs["observation"].shape[1:]
+def boards(shape, count):
     return np.random.default_rng(0).integers(0, 256, (count, *shape), np.uint8)
-
-
-def live(exportable, **inputs) -> dict[str, Any]:
-    return jax.device_get(jax.jit(exportable.function)(exportable.params, inputs))
 
 
 # ---- by itself
 
 
 def test_a_process_that_can_import_nothing_of_ours_answers(agent):
-    path, exportable = agent
-    pictures = boards(exportable, 3)
+    path, shape, answers = agent
+    pictures = boards(shape, 3)
     requests = [
         {"inputs": {"observation": pictures.tolist()}, "id": "three"},
         {"inputs": {"observation": pictures[0].tolist()}},
@@ -64,7 +65,7 @@ def test_a_process_that_can_import_nothing_of_ours_answers(agent):
     done = small_exports.run_alone(path, stdin="\n".join(lines) + "\n")
     assert done.returncode == 0, done.stderr
     three, one, wrong, text, broken = map(json.loads, done.stdout.splitlines())
-    wanted = live(exportable, observation=pictures)
+    wanted = answers(pictures)
     assert three["id"] == "three"
     for name, array in wanted.items():
         np.testing.assert_allclose(three["outputs"][name], array, rtol=1e-5, atol=1e-6)
@@ -79,7 +80,7 @@ def test_a_process_that_can_import_nothing_of_ours_answers(agent):
 
 @pytest.mark.slow
 def test_it_runs_where_there_is_only_jax_and_flatbuffers(agent, tmp_path):
-    path, exportable = agent
+    path, shape, answers = agent
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
@@ -89,7 +90,7 @@ def test_it_runs_where_there_is_only_jax_and_flatbuffers(agent, tmp_path):
     if installed.returncode:
         pytest.skip(f"pip could not install JAX: {installed.stderr.strip().splitlines()[-1:]}")
     shutil.copyfile(path, tmp_path / "agent.jaxmodel")
-    pictures = boards(exportable, 2)
+    pictures = boards(shape, 2)
     listed = subprocess.run(
         [str(python), "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True
     ).stdout
@@ -103,7 +104,7 @@ def test_it_runs_where_there_is_only_jax_and_flatbuffers(agent, tmp_path):
         text=True,
         check=True,
     )
-    wanted = live(exportable, observation=pictures)
+    wanted = answers(pictures)
     for name, array in json.loads(done.stdout)["outputs"].items():
         np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
 

@@ -1,9 +1,13 @@
-"""Runs the regression in the three modes on the available devices, and prints the results as JSON."""
+"""Runs the regression in the three modes on the available devices, and prints the results as JSON.
+
+The loss of `dropped` and `keyed` draws from its key, the one for its whole batch and the other once per call.
+"""
 
 import dataclasses
 import json
 import sys
 import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +18,7 @@ from jax.sharding import PartitionSpec
 from regression_config import quick  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
+from experiments.runtime import metrics
 
 
 def outcome(result):
@@ -71,6 +76,43 @@ def accumulated(parallel):
     return run(parallel, accumulate=2)
 
 
+def dropped(parallel):
+    """Runs with dropout: which inputs are dropped is drawn for the rows that the loss is given."""
+
+    def loss(params, batch, key):
+        kept = jax.random.bernoulli(key, 0.5, batch["x"].shape)
+        error = (batch["x"] * kept * 2) @ params["kernel"] + params["bias"][None] - batch["y"]
+        count = jnp.sum(batch["mask"])
+        return runtime.Sums(jnp.sum(error**2 * batch["mask"]), count, {"within": (jnp.sum(kept), kept.size)})
+
+    return run(parallel, loss=loss)
+
+
+def keyed(parallel, accumulate):
+    """Records the number that the loss drew for each row of each step; returns them as [steps, rows].
+
+    Each call of the loss draws one number for all its rows, and one step is one line of the record.
+    """
+
+    def sample(key, step):
+        return {"row": jnp.arange(16)}
+
+    def loss(params, batch, key):
+        drawn = jax.random.uniform(key)
+        mine = jnp.sum(batch["row"][:, None] == jnp.arange(16)[None], axis=0)
+        found = {f"row{row}": (drawn * mine[row], jnp.int32(1)) for row in range(16)}
+        # The denominator of a metric is summed over devices and parts as well.
+        return runtime.Sums(jnp.sum(params["bias"]), 16, found)
+
+    config = dataclasses.replace(quick(), steps=3, log_every=1, checkpoint_every=3)
+    with tempfile.TemporaryDirectory() as workdir:
+        run_with = {"sample": sample, "loss": loss, "accumulate": accumulate, "workdir": workdir}
+        regression.main(config, parallel=parallel, quiet=True, **run_with)
+        records = metrics.read(Path(workdir) / "metrics.jsonl")
+    calls = accumulate * (1 if parallel == "jit" else jax.device_count())
+    return [[record[f"row{row}"] * calls for row in range(16)] for record in records]
+
+
 def split():
     """Splits moments and kernel along data and rows along model, saves, and continues with replicas."""
     layout = runtime.Layout("jit", data=4, model=2, fsdp=True)
@@ -105,8 +147,9 @@ def split():
 
 def main(modes):
     """Runs every kind in all modes."""
-    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated}
+    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated, "dropped": dropped}
     results = {kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()}
+    results["keyed"] = {mode: {parts: keyed(mode, parts) for parts in (1, 2)} for mode in modes}
     if jax.device_count() == 8:
         results["split"] = outcome(split())
     print(json.dumps({"devices": jax.device_count(), **results}))

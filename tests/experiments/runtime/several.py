@@ -3,7 +3,9 @@
 python several.py WHAT WORKDIR [COORDINATOR NUM_PROCESSES PROCESS_ID]
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -14,9 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import regression  # pyrefly: ignore[missing-import]
+from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
-from experiments.runtime import processes
+from experiments.runtime import checkpoints, processes
 
 FEATURES = 24
 ROWS = 16
@@ -91,13 +95,23 @@ def slowly(workdir):
 
 
 def disagreeing(workdir):
-    """Starts with a different learning rate in each process."""
-    return failing(lambda: run(workdir, lr=0.1 * (1 + jax.process_index())))
+    """Starts with different settings in each process: of the run, its directory, and its checkpoints."""
+    index = jax.process_index()
+    stray = checkpoints.Checkpoints(workdir / "stray" / str(index), every=1, keep=2)
+    return {
+        "rate": failing(lambda: run(workdir, lr=0.1 * (1 + index))),
+        "apart": failing(lambda: run(workdir / str(index))),
+        "stray": failing(lambda: stray.restore({})),
+        "launched": launching(f"--workdir={workdir / 'launched' / str(index)}"),
+    }
 
 
-def apart(workdir):
-    """Starts with a different directory in each process."""
-    return failing(lambda: run(workdir / str(jax.process_index())))
+def launching(*arguments):
+    """Returns the exit status and the standard error of the program with this command line."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
+        runtime.launch(regression.EXPERIMENT, argv=["regression", *arguments])
+    return errors.getvalue()
 
 
 def telling(workdir):
@@ -109,7 +123,15 @@ def telling(workdir):
         "total": [int(n) for n in processes.total([np.int64(2**40 + index), index])],
         "share": list(processes.share(range(5))),
         "few": int(processes.summed(lambda n: np.int64(n), [7])),
+        "sum": int(processes.summed(lambda n: np.int64(n * n), range(5))),
+        "rows": processes.own_rows({"x": np.arange(8).reshape(4, 2), "n": np.int64(3)}),
     }
+    found["rows"] = {name: value.tolist() for name, value in found["rows"].items()}
+    everywhere = NamedSharding(runtime.Layout().mesh(), PartitionSpec("data"))
+    split = jax.make_array_from_process_local_data(everywhere, np.float32([[index, 5]]))
+    here = processes.on_own_devices({"a": split, "b": 3})
+    assert here["a"].devices() == set(jax.local_devices())
+    found["whole"] = [here["a"].tolist(), here["b"]]
     found["failed"] = failing(lambda: processes.in_all(lambda: 1 // (1 - index), ValueError))
     workdir.mkdir(exist_ok=True)
 
@@ -121,7 +143,7 @@ def telling(workdir):
         return file.read_text()
 
     found["made"] = processes.first_before_others(make, ValueError)
-    return found
+    return found | {"disagreeing": disagreeing(workdir), "trained": trained(workdir / "run")}
 
 
 def failing(work):

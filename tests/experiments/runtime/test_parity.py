@@ -31,6 +31,29 @@ def test_a_state_split_over_devices_is_trained_saved_and_gone_on_with(outcomes):
     assert_close(outcomes[0]["split"], outcomes[1]["drawn"]["jit"])
 
 
+@pytest.mark.parametrize("parallel", ["jit", "shard_map", "pmap"])
+def test_every_shard_and_every_part_of_a_batch_draws_with_a_key_of_its_own(outcomes, parallel):
+    """No two of them share dropout, nor do two steps; all rows of a part have one key."""
+    for outcome, devices in zip(outcomes, (8, 1), strict=True):
+        if parallel not in outcome["keyed"]:
+            continue
+        for parts, drawn in outcome["keyed"][parallel].items():
+            calls = int(parts) * (devices if parallel != "jit" else 1)
+            assert [len(set(step)) for step in drawn] == [calls] * 3
+            assert len({number for step in drawn for number in step}) == 3 * calls
+            assert all(0 < number < 1 for step in drawn for number in step)
+
+
+def test_dropout_is_drawn_for_the_whole_batch_by_the_compiler_and_by_shard_elsewhere(outcomes):
+    """Under `jit` the draws are those of one device; the other two modes draw the same as each other."""
+    eight, one = outcomes[0]["dropped"], outcomes[1]["dropped"]
+    assert_close(eight["jit"], one["jit"])
+    assert_close(eight["shard_map"], eight["pmap"])
+    assert abs(eight["jit"]["loss"] - eight["pmap"]["loss"]) > 1e-3
+    assert outcomes[0]["keyed"]["jit"] == outcomes[1]["keyed"]["jit"]
+    assert outcomes[0]["keyed"]["shard_map"] == outcomes[0]["keyed"]["pmap"]
+
+
 def assert_close(first, second):
     assert np.any(np.asarray(second["kernel"]))
     for name, value in second.items():

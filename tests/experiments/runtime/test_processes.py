@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import several  # pyrefly: ignore[missing-import]
 
 from experiments.runtime import processes
 from tests.experiments import small_run
@@ -79,21 +80,72 @@ def lines(workdir):
     return [{key: value for key, value in record.items() if key != "train_seconds"} for record in records]
 
 
-def test_they_tell_each_other_exactly_and_fail_together(tmp_path):
-    first, second = answers(2, 1, "telling", tmp_path)
-    for name in ("numbers", "texts", "total", "few", "made"):
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The folder and what two processes told each other in it, and learned together."""
+    folder = tmp_path_factory.mktemp("pair")
+    return folder, *answers(2, 1, "telling", folder)
+
+
+def test_they_tell_each_other_exactly_and_fail_together(pair):
+    _, first, second = pair
+    for name in ("numbers", "texts", "total", "few", "sum", "made", "whole"):
         assert first[name] == second[name], name
     assert first["numbers"] == [[1e-9, 2.0], [1 + 1e-9, 2.0]]  # not rounded to float32
     assert first["texts"] == ["", "ab"]
     assert first["total"] == [2**41 + 1, 1]
     assert (first["share"], second["share"]) == ([0, 2, 4], [1, 3])
-    assert first["few"] == 7
+    assert (first["few"], first["sum"]) == (7, 0 + 1 + 4 + 9 + 16)
+    assert first["rows"] == {"x": [[0, 1], [2, 3]], "n": 3}
+    assert second["rows"] == {"x": [[4, 5], [6, 7]], "n": 3}
+    assert first["whole"] == [[[0, 5], [1, 5]], 3]
     assert first["made"] == "0"
     assert second["failed"]["error"] == "ZeroDivisionError"
     assert first["failed"] == {
         "error": "ValueError",
         "message": f"process 1 of 2: {second['failed']['message']}",
     }
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        (
+            "rate",
+            "WorkdirError",
+            "different settings:\n  process 1: got lr=0.2, expected lr=0.1 as in process 0",
+        ),
+        ("apart", "WorkdirError", "must be on a file system shared by all processes"),
+        ("stray", "CheckpointError", "different settings:\n  process 1: got checkpoints [] in {0}/stray/1"),
+    ],
+)
+def test_processes_that_do_not_fit_together_all_say_so(pair, what, error, message):
+    for answer in pair[1:]:
+        assert answer["disagreeing"][what]["error"] == error
+        assert message.format(pair[0]) in answer["disagreeing"][what]["message"]
+
+
+def test_command_lines_that_differ_are_reported_before_the_run_begins(pair):
+    for answer in pair[1:]:
+        launched = answer["disagreeing"]["launched"]
+        assert launched.startswith("error: the 2 processes were started with different settings:\n")
+        assert (
+            f"process 1: got workdir={pair[0]}/launched/1, expected workdir={pair[0]}/launched/0" in launched
+        )
+    assert not (pair[0] / "launched").exists()
+
+
+def test_two_processes_learn_what_one_does(pair, tmp_path):
+    """Each feeds its rows; an evaluation counts each of 19 questions once."""
+    folder, first, second = pair
+    assert first["trained"] == second["trained"]
+    one = several.trained(tmp_path)
+    np.testing.assert_allclose(first["trained"]["w"], one["w"], rtol=1e-5, atol=1e-6)
+    curves = lines(folder / "run"), lines(tmp_path)
+    assert [record["step"] for record in curves[0]] == [2, 4, 6, 8, 10, 12]
+    for ours, theirs in zip(*curves, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert curves[0][-1]["eval/counted"] == 19
 
 
 @pytest.mark.slow
@@ -176,20 +228,6 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
     steps = [record["step"] for record in lines(tmp_path)]
     assert steps == list(range(2, steps[-1] + 1, 2))
     assert max(saved()) == steps[-1] > before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("disagreeing", "different settings:\n  process 1: got lr=0.2, expected lr=0.1 as in process 0"),
-        ("apart", "must be on a file system shared by all processes"),
-    ],
-)
-def test_processes_that_do_not_fit_together_all_say_so(tmp_path, what, message):
-    for answer in answers(2, 1, what, tmp_path):
-        assert answer["error"] == "WorkdirError"
-        assert message in answer["message"]
 
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
