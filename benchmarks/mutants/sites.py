@@ -1,0 +1,164 @@
+"""Finds all mutants of a project, names them, and draws some with a seed."""
+
+import ast
+import collections
+import dataclasses
+import difflib
+import hashlib
+import random
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import launching
+from benchmarks.mutants import arithmetic, arrays, statements
+from benchmarks.mutants.source import Operator, Source
+
+PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn", "experiments")
+OPERATORS = (*arithmetic.OPERATORS, *arrays.OPERATORS, *statements.OPERATORS)
+
+
+class Mutant(NamedTuple):
+    """One change to one file.
+
+    Attributes:
+        id: a hash of the path, the operator, the function, the statement before and after, and the number of
+            equal ones before it; edits elsewhere in the file do not change it.
+        path: the file's path in the repository.
+        line: the line of the change, from 1.
+        operator: the kind.
+        before: the statement, without the body of a compound one.
+        after: the statement with the change.
+        span: the offsets of what is replaced in the file.
+        new: what replaces it.
+    """
+
+    id: str
+    path: str
+    line: int
+    operator: str
+    before: str
+    after: str
+    span: tuple[int, int]
+    new: str
+
+    def apply(self, text: str) -> str:
+        """Returns the file's text with the change."""
+        return text[: self.span[0]] + self.new + text[self.span[1] :]
+
+    def valid(self, text: str) -> bool:
+        """Whether the changed file compiles and means something else."""
+        changed = self.apply(text)
+        try:
+            compile(changed, self.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+        return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+
+    def diff(self, text: str) -> str:
+        """Returns the change as a unified diff without its head."""
+        lines = difflib.unified_diff(text.splitlines(), self.apply(text).splitlines(), n=1, lineterm="")
+        return "\n".join(list(lines)[2:])
+
+
+def of_file(path: str, text: str, operators: Sequence[Operator] = OPERATORS) -> list[Mutant]:
+    """Returns the mutants of a file in the order of their places; few of them may not compile."""
+    source = Source(path, text)
+    by_type = collections.defaultdict(list)
+    for operator in operators:
+        for kind in operator.types:
+            by_type[kind].append(operator)
+    found = []
+    for node in source.live():
+        for operator in by_type.get(type(node), ()):
+            for target, new in operator.find(node, source):
+                found.append((source.span(target), operator.name, new, node))
+    seen: collections.Counter[str] = collections.Counter()
+    mutants = []
+    for span, name, new, node in sorted(found, key=lambda one: one[:3]):
+        start, end, function = _statement(source, node)
+        before = text[start:end]
+        after = text[start : span[0]] + new + text[span[1] : end]
+        what = "\0".join((path, name, function, *(" ".join(part.split()) for part in (before, after))))
+        digest = hashlib.sha256(f"{what}\0{seen[what]}".encode()).hexdigest()[:10]
+        seen[what] += 1
+        line = text.count("\n", 0, span[0]) + 1
+        mutants.append(Mutant(digest, path, line, name, before, after, span, new))
+    return mutants
+
+
+def _statement(source: Source, node: ast.AST) -> tuple[int, int, str]:
+    """Returns the span of the statement around a node, up to its body if the node is not all of it."""
+    around = [node, *source.above(node)]
+    place = next(i for i, one in enumerate(around) if isinstance(one, ast.stmt))
+    statement = around[place]
+    start, end = source.span(statement)
+    body = getattr(statement, "body", None)
+    if place and body and source.span(node)[0] < source.span(body[0])[0]:
+        end = source.span(body[0])[0]
+    if place and (decorators := getattr(statement, "decorator_list", None)):
+        start = min(start, source.span(decorators[0])[0])
+    scopes = [one.name for one in around if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    return start, end, ".".join(reversed(scopes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Project:
+    """The files that are tracked in a repository, as they are in its working tree."""
+
+    root: Path
+
+    def files(self) -> list[str]:
+        """Returns the paths, sorted; outside of a checkout those of all files that are not hidden."""
+        done = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=self.root, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            found = [name for name in done.stdout.split("\0") if name and (self.root / name).is_file()]
+        else:
+            every = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
+            found = [str(path) for path in every if not any(part[0] in "._" for part in path.parts[:-1])]
+        return sorted(found)
+
+    def text(self, path: str) -> str:
+        """Returns the text of a file."""
+        return (self.root / path).read_text(encoding="utf-8")
+
+    def mutants(self, packages: Iterable[str]) -> Iterator[Mutant]:
+        """Yields the mutants of packages by path and place."""
+        folders = tuple(f"{package}/" for package in packages)
+        for path in self.files():
+            if path.startswith(folders) and path.endswith(".py"):
+                yield from of_file(path, self.text(path))
+
+
+def draw(
+    found: Iterable[Mutant], texts: Mapping[str, str], packages: Sequence[str], count: int, seed: int
+) -> list[Mutant]:
+    """Draws mutants without repetition, in equal shares by package.
+
+    Within a package the weight of an operator is the square root of its number of mutants, so that constants
+    do not outnumber everything else and rare operators are not drawn in full each time. The rank of a mutant
+    depends on the seed, its id and these numbers, and on nothing else (weighted sampling of Efraimidis and
+    Spirakis, 2006), so a smaller draw is the beginning of a larger one.
+    """
+    by_package = collections.defaultdict(list)
+    for mutant in found:
+        by_package[mutant.path.partition("/")[0]].append(mutant)
+    drawn: list[Mutant] = []
+    for package, share in launching.share(count, packages).items():
+        mutants = by_package[package]
+        sizes = collections.Counter(mutant.operator for mutant in mutants)
+
+        def rank(mutant: Mutant, sizes: Mapping[str, int] = sizes) -> tuple[float, str]:
+            uniform = random.Random(f"{seed} {mutant.id}").random()
+            return -(uniform ** (sizes[mutant.operator] ** 0.5)), mutant.id
+
+        ranked = iter(sorted(mutants, key=rank))
+        chosen: list[Mutant] = []
+        while len(chosen) < share and (mutant := next(ranked, None)) is not None:
+            if mutant.valid(texts[mutant.path]):
+                chosen.append(mutant)
+        drawn += chosen
+    return drawn
