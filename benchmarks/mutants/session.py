@@ -22,9 +22,16 @@ class Session:
     """Tests mutants of a project in several copies of it at once."""
 
     def __init__(
-        self, project: Project, lines: Lines, folder: Path, compiled: Path, jobs: int, packages: Sequence[str]
+        self,
+        project: Project,
+        lines: Lines,
+        folder: Path,
+        compiled: Path,
+        *,
+        jobs: int,
+        packages: Sequence[str],
     ):
-        """Makes the copies in `folder`.
+        """Makes the copies.
 
         Args:
             project: the repository.
