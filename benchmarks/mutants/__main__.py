@@ -31,6 +31,8 @@ from benchmarks.mutants.session import Session
 from benchmarks.mutants.sites import Mutant, Project
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPILED = ROOT / "build" / "mutants"
+"""Programs that the tests compile, for the next start; ignored by git."""
 
 
 def together(session: Session, jobs: int, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -47,7 +49,7 @@ def together(session: Session, jobs: int, work: Callable[[Any], Any], items: Seq
     return [future.result() for future in futures]
 
 
-def test_all(
+def run_all(
     session: Session, drawn: Sequence[Mutant], jobs: int, report: Callable[[dict[str, Any]], None]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Tests mutants; returns their lines and those of their areas."""
@@ -67,12 +69,12 @@ def main() -> None:
     values, project = flags.FLAGS, Project(ROOT)
     if unknown := [name for name in values.packages if name not in sites.PACKAGES]:
         raise app.UsageError(f"--packages: got {unknown[0]!r}, expected some of {', '.join(sites.PACKAGES)}")
-    found = {mutant.id: mutant for mutant in project.mutants(sites.PACKAGES)}
+    packages = values.packages or sites.PACKAGES
+    found = {mutant.id: mutant for mutant in project.mutants(packages)}
     texts = {path: project.text(path) for path in {mutant.path for mutant in found.values()}}
-    explained = records.explanations(Path(__file__).with_name("explained.toml"), found.values())
+    explained = records.explanations(Path(__file__).with_name("explained.toml"), project)
     if unknown := [name for name in values.only if name not in found]:
         raise app.UsageError(f"--only: got {unknown[0]!r}, expected ids of mutants, as printed by --list")
-    packages = values.packages or sites.PACKAGES
     drawn = [found[name] for name in values.only] or sites.draw(
         found.values(), texts, packages, values.count, values.seed
     )
@@ -85,9 +87,7 @@ def main() -> None:
     out = Path(values.out)
     lines = Lines(out / "mutants.jsonl")
     with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
-        session = Session(
-            project, lines, Path(folder), ROOT / "build" / "mutants", jobs=values.jobs, packages=packages
-        )
+        session = Session(project, lines, Path(folder), COMPILED, jobs=values.jobs, packages=packages)
         if values.only:
             for line in together(session, values.jobs, lambda one: session.test(one, again=True), drawn):
                 print(f"{line['diff']}\n{line['output']}\n{records.summary(line, explained)}\n")
@@ -99,7 +99,7 @@ def main() -> None:
             done += 1
             print(f"{done}/{len(drawn)} {records.summary(line, explained)}", flush=True)
 
-        tested, areas = test_all(session, drawn, values.jobs, report)
+        tested, areas = run_all(session, drawn, values.jobs, report)
     head = {
         "command": f"python -m benchmarks.mutants --seed={values.seed} --count={values.count}"
         + (f" --packages={','.join(values.packages)}" if values.packages else ""),
@@ -111,10 +111,12 @@ def main() -> None:
     machine.write_text(out / "mutants.md", records.page(tested, areas, explained, head))
     print(f"{out / 'mutants.md'}")
     outcomes = [(line["id"], records.outcome(line, explained)) for line in tested]
-    open_ones = [name for name, what in outcomes if what == "survived" and name not in explained]
+    unexplained = [name for name, what in outcomes if what == "survived" and name not in explained]
     wrong = [name for name, what in outcomes if what in ("killed", "timeout") and name in explained]
-    if open_ones or wrong:
-        raise SystemExit(f"survivors without an explanation: {open_ones}; explained, but killed: {wrong}")
+    for name in unexplained:
+        print(records.entry("survivor", found[name]))
+    if unexplained or wrong:
+        raise SystemExit(f"survivors without a reason: {unexplained}; with one, but killed: {wrong}")
 
 
 if __name__ == "__main__":

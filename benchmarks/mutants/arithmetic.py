@@ -33,7 +33,8 @@ SYMMETRIC = re.compile(
     r"|result_type|fori_loop|while_loop|cond|tree\.map|vmap|jit|remat|replace|broadcast_shapes)$"
 )
 """Calls in which exchanged arguments mean the same or fail at once."""
-SUMS = re.compile(r"sha|hash|digest|checksum|crc", re.IGNORECASE)
+SUMS = re.compile(r"sha\d|hash|digest|checksum|(?<![a-z])crc", re.IGNORECASE)
+PATHS = re.compile(r"path|folder|direct|file|root|workdir", re.IGNORECASE)
 
 
 def numeric(*nodes: ast.expr) -> bool:
@@ -79,7 +80,7 @@ def arithmetic(node: ast.BinOp | ast.AugAssign, source: Source) -> Replacements:
     if isinstance(node, ast.AugAssign):
         if numeric(node.value):
             yield node, f"{source.of(node.target)} {new}= {source.of(node.value)}"
-    elif numeric(node.left, node.right):
+    elif numeric(node.left, node.right) and not _joins_paths(node, source):
         yield node, f"{source.operand(node.left)} {new} {source.operand(node.right)}"
 
 
@@ -93,10 +94,15 @@ def terms(node: ast.BinOp, source: Source) -> Replacements:
 
 def factors(node: ast.BinOp, source: Source) -> Replacements:
     """A * b to a or b, a / b to a."""
-    if isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv) and numeric(node.left, node.right):
+    divides = isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
+    if divides and numeric(node.left, node.right) and not _joins_paths(node, source):
         yield node, source.operand(node.left)
         if isinstance(node.op, ast.Mult):
             yield node, source.operand(node.right)
+
+
+def _joins_paths(node: ast.BinOp, source: Source) -> bool:
+    return isinstance(node.op, ast.Div) and bool(PATHS.search(source.of(node)))
 
 
 def changed(value: float) -> list[str]:

@@ -67,7 +67,8 @@ def _integer(node: ast.expr) -> int | None:
 
 def subscripts(node: ast.Constant, source: Source) -> Replacements:
     """Two neighbouring letters of an einsum exchanged, unless both are summed over in one place."""
-    if not isinstance(node.value, str) or not EINSUM.match(node.value):
+    handed = isinstance(source.parent(node), ast.Call)
+    if not handed or not isinstance(node.value, str) or not EINSUM.match(node.value):
         return
     text = source.of(node)
     for place, pair in enumerate(itertools.pairwise(text)):
@@ -81,9 +82,9 @@ def masks(node: ast.Call, source: Source) -> Replacements:
     if last_name(node.func) in ("where", "select") and len(node.args) == 3:
         yield node, source.operand(node.args[1])
         return
-    handed = [] if of_arrays(node) else node.args
+    handed = [] if of_arrays(node) else [arg for arg in node.args if MASK.search(source.of(arg))]
     for value in (*handed, *(part.value for part in node.keywords if MASK.search(part.arg or ""))):
-        if isinstance(value, ast.Name | ast.Attribute) and MASK.search(source.of(value)):
+        if isinstance(value, ast.Name | ast.Attribute):
             yield value, "None"
 
 

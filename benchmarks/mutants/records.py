@@ -4,12 +4,12 @@ import collections
 import json
 import threading
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import machine
-from benchmarks.mutants.sites import Mutant
+from benchmarks.mutants.sites import Mutant, Project
 
 KINDS = ("equivalent", "survivor")
 
@@ -21,31 +21,37 @@ class Explanation(NamedTuple):
     reason: str
 
 
-def explanations(file: Path, found: Iterable[Mutant]) -> dict[str, Explanation]:
-    """Reads the explanations; returns them by id.
+def explanations(file: Path, project: Project) -> dict[str, Explanation]:
+    """Reads the explanations of mutants of a project; returns them by id.
 
     Raises:
         ValueError: one has no reason, or no such mutant exists any more; the message names the file.
     """
-    mutants = {mutant.id: mutant for mutant in found}
     listed = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    entries = [(kind, entry) for kind in KINDS for entry in listed.get(kind, ())]
+    found = project.mutants({entry.get("path", "") for _, entry in entries})
+    mutants = {mutant.id: mutant for mutant in found}
     explained = {}
-    for kind in KINDS:
-        for entry in listed.get(kind, ()):
-            where = f"{file}: {kind} {entry.get('id')!r}"
-            mutant = mutants.get(entry.get("id", ""))
-            if not str(entry.get("reason", "")).strip():
-                raise ValueError(f"{where}: got no reason, expected a sentence")
-            if mutant is None:
-                raise ValueError(
-                    f"{where} ({entry.get('path')}): got an id that no mutant has, expected a current one"
-                )
-            expected = {"path": mutant.path, "before": mutant.before, "after": mutant.after}
-            for name, value in expected.items():
-                if entry.get(name) != value:
-                    raise ValueError(f"{where}: {name}: got {entry.get(name)!r}, expected {value!r}")
-            explained[mutant.id] = Explanation(kind, entry["reason"])
+    for kind, entry in entries:
+        where = f"{file}: {kind} {entry.get('id')!r}"
+        mutant = mutants.get(entry.get("id", ""))
+        if not str(entry.get("reason", "")).strip():
+            raise ValueError(f"{where}: got no reason, expected a sentence")
+        if mutant is None:
+            raise ValueError(f"{where}: got no mutant with this id in {entry.get('path')}, expected one")
+        expected = {"path": mutant.path, "before": mutant.before, "after": mutant.after}
+        for name, value in expected.items():
+            if entry.get(name) != value:
+                raise ValueError(f"{where}: {name}: got {entry.get(name)!r}, expected {value!r}")
+        explained[mutant.id] = Explanation(kind, entry["reason"])
     return explained
+
+
+def entry(kind: str, mutant: Mutant, reason: str = "") -> str:
+    """Returns an entry for the file of explanations, whose reason is to be written."""
+    fields = {name: getattr(mutant, name) for name in ("id", "path", "before", "after")} | {"reason": reason}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
+    return "\n".join([f"[[{kind}]]", *lines, ""])
 
 
 class Lines:

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import difflib
 import hashlib
+import math
 import random
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -125,11 +126,12 @@ class Project:
         """Returns the text of a file."""
         return (self.root / path).read_text(encoding="utf-8")
 
-    def mutants(self, packages: Iterable[str]) -> Iterator[Mutant]:
-        """Yields the mutants of packages by path and place."""
-        folders = tuple(f"{package}/" for package in packages)
+    def mutants(self, names: Iterable[str]) -> Iterator[Mutant]:
+        """Yields the mutants of packages or files by path and place; `shapes.py` only names sizes to test."""
+        chosen = {*names}
         for path in self.files():
-            if path.startswith(folders) and path.endswith(".py"):
+            inside = path in chosen or path.partition("/")[0] in chosen
+            if inside and path.endswith(".py") and not path.endswith("/shapes.py"):
                 yield from of_file(path, self.text(path))
 
 
@@ -139,9 +141,9 @@ def draw(
     """Draws mutants without repetition, in equal shares by package.
 
     Within a package the weight of an operator is the square root of its number of mutants, so that constants
-    do not outnumber everything else and rare operators are not drawn in full each time. The rank of a mutant
-    depends on the seed, its id and these numbers, and on nothing else (weighted sampling of Efraimidis and
-    Spirakis, 2006), so a smaller draw is the beginning of a larger one.
+    do not outnumber everything else and rare operators are not drawn in full each time; likewise the weight
+    of a statement, so that long tables do not either. The rank of a mutant depends on the seed, its id and
+    these numbers, and on nothing else (weighted sampling of Efraimidis and Spirakis, 2006).
     """
     by_package = collections.defaultdict(list)
     for mutant in found:
@@ -150,12 +152,13 @@ def draw(
     for package, share in launching.share(count, packages).items():
         mutants = by_package[package]
         sizes = collections.Counter(mutant.operator for mutant in mutants)
-
-        def rank(mutant: Mutant, sizes: Mapping[str, int] = sizes) -> tuple[float, str]:
+        alike = collections.Counter((mutant.operator, mutant.path, mutant.before) for mutant in mutants)
+        ranks = {}
+        for mutant in mutants:
             uniform = random.Random(f"{seed} {mutant.id}").random()
-            return -(uniform ** (sizes[mutant.operator] ** 0.5)), mutant.id
-
-        ranked = iter(sorted(mutants, key=rank))
+            number = sizes[mutant.operator] * alike[mutant.operator, mutant.path, mutant.before]
+            ranks[mutant] = math.log(uniform) * number**0.5, mutant.id
+        ranked = iter(sorted(mutants, key=ranks.__getitem__, reverse=True))
         chosen: list[Mutant] = []
         while len(chosen) < share and (mutant := next(ranked, None)) is not None:
             if mutant.valid(texts[mutant.path]):

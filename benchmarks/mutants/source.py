@@ -16,18 +16,7 @@ ATOMS = (
 )
 """Expressions that need no parentheses."""
 LOOKS = {
-    *(
-        "figsize",
-        "dpi",
-        "fontsize",
-        "color",
-        "alpha",
-        "linewidth",
-        "linestyle",
-        "marker",
-        "markersize",
-        "label",
-    ),
+    *("figsize", "dpi", "fontsize", "color", "alpha", "linewidth", "linestyle", "marker", "label", "ncol"),
     *("ha", "va", "xytext", "xlabel", "ylabel", "title", "cmap", "width_ratios", "height_ratios", "indent"),
     *("zorder", "pad", "loc", "frameon", "markersize", "rotation", "capsize", "markevery"),
 }
@@ -39,7 +28,7 @@ SPEED = {"precision", "unroll", "donate_argnums", "maxsize", "compiler_params", 
 UNTESTED = LOOKS | SAFEGUARDS | SPEED
 """Keyword arguments that change looks, messages or speed, or guard against what no valid call does."""
 SPOKEN = re.compile(
-    r"(^|\.)(print|warn|warning|info|debug|log|DEFINE_\w+|lru_cache|cache|dataclass|TypeVar)$"
+    r"^(print|warnings\.warn|logging\.\w+|flags\.DEFINE_\w+|functools\.(lru_)?cache|.*dataclass|TypeVar)$"
 )
 COSTS = re.compile(r"(Error|Exception|Warning|CostEstimate|CompilerParams)$")
 ALIASES = re.compile(r"^(Literal|Callable|Mapping|Sequence|tuple|dict|list|Annotated|Union|Optional)\[")

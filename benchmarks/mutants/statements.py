@@ -37,7 +37,8 @@ def loops(node: ast.Break | ast.Continue | ast.If, source: Source) -> Replacemen
     """`break` and `continue` exchanged; an early end of a turn, a loop or a function dropped."""
     if isinstance(node, ast.If):
         ends = isinstance(node.body[0], ast.Break | ast.Continue | ast.Return)
-        if ends and len(node.body) == 1 and not node.orelse:
+        missing = isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Is)
+        if ends and len(node.body) == 1 and not node.orelse and not missing:  # None would fail at once
             yield node, "pass"
     else:
         yield node, "continue" if isinstance(node, ast.Break) else "break"
