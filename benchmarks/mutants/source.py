@@ -18,17 +18,18 @@ ATOMS = (
 LOOKS = {
     *("figsize", "dpi", "fontsize", "color", "alpha", "linewidth", "linestyle", "marker", "label", "ncol"),
     *("ha", "va", "xytext", "xlabel", "ylabel", "title", "cmap", "width_ratios", "height_ratios", "indent"),
-    *("zorder", "pad", "loc", "frameon", "markersize", "rotation", "capsize", "markevery"),
+    *("zorder", "loc", "frameon", "markersize", "rotation", "capsize", "markevery"),
 }
 SAFEGUARDS = {
     *("strict", "encoding", "flush", "help", "required", "timeout", "stacklevel", "daemon", "exist_ok"),
-    *("parents", "missing_ok", "check_vma", "frozen", "eq", "repr", "kw_only", "slots", "name", "text"),
+    *("parents", "missing_ok", "check_vma", "frozen", "eq", "repr", "kw_only", "slots", "name"),
 }
 SPEED = {"precision", "unroll", "donate_argnums", "maxsize", "compiler_params", "cost_estimate", "optimize"}
 UNTESTED = LOOKS | SAFEGUARDS | SPEED
 """Keyword arguments that change looks, messages or speed, or guard against what no valid call does."""
 SPOKEN = re.compile(
-    r"^(print|warnings\.warn|logging\.\w+|flags\.DEFINE_\w+|functools\.(lru_)?cache|.*dataclass|TypeVar)$"
+    r"^(print|warnings\.warn|logging\.\w+|flags\.DEFINE_\w+|.*_bar\.\w+"
+    r"|functools\.(lru_)?cache|.*dataclass|TypeVar)$"
 )
 COSTS = re.compile(r"(Error|Exception|Warning|CostEstimate|CompilerParams)$")
 ALIASES = re.compile(r"^(Literal|Callable|Mapping|Sequence|tuple|dict|list|Annotated|Union|Optional)\[")

@@ -27,7 +27,7 @@ CASES = {
     },
     "constant": {
         "y = x[1:, -1]": ["y = x[0:, -1]", "y = x[2:, -1]", "y = x[1:, -2]", "y = x[1:, 0]"],
-        "y = 0 * 2.5 - 1e-6": ["y = 1 * 2.5 - 1e-6", "y = 0 * 5.0 - 1e-6", "y = 0 * 2.5 - 0.0"],
+        "y = 0 * 2.5 - 1e-6": ["y = 1 * 2.5 - 1e-6", "y = 0 * 1.25 - 1e-6", "y = 0 * 2.5 - 0.0"],
         "y = f(x, axis=1, strict=2, fontsize=3)": [],
         "def f(a=1): pass": [],
     },
@@ -35,9 +35,9 @@ CASES = {
         "def f(a=1, b=True, *, c=0.5, d=None): x = 3": [
             "def f(a=2, b=True, *, c=0.5, d=None): ",
             "def f(a=1, b=False, *, c=0.5, d=None): ",
-            "def f(a=1, b=True, *, c=1.0, d=None): ",
+            "def f(a=1, b=True, *, c=0.25, d=None): ",
         ],
-        "class A: rate: float = 0.1": ["rate: float = 0.2"],
+        "class A: rate: float = 0.1": ["rate: float = 0.05"],
     },
     "boolean": {"y = f(x, reverse=True)": ["y = f(x, reverse=False)"], "y = zip(a, b, strict=True)": []},
     "bound by one": {
@@ -163,6 +163,7 @@ CASES = {
         "xs.append(x)": ["pass"],
         "y = f(x)": [],
         "print(x)": [],
+        "self._bar.update(3)": [],
         "logging.info('x', x)": [],
     },
     "loop": {

@@ -123,10 +123,10 @@ def test_after_an_interruption_only_the_rest_is_tested(project, opened, tmp_path
 
 def test_a_mutant_that_hangs_is_killed_by_the_time_limit(project, opened, monkeypatch):
     (hanging,) = [mutant for mutant in of(project, "waiting.py") if mutant.new == "n += 1"]
-    monkeypatch.setattr("benchmarks.mutants.session.START", 3.0)
+    monkeypatch.setattr("benchmarks.mutants.session.START", 2.0)
     (line,), _ = program.run_all(opened(), [hanging], 1, lambda line: None)
     assert (line["how"], line["by"]) == ("timeout", "")
-    assert 3 <= line["seconds"] < 30
+    assert 2 <= line["seconds"] < 30
 
 
 def test_errors_of_import_kill(project, opened):
@@ -143,15 +143,9 @@ def test_tests_must_pass_without_a_mutant(project, opened):
 
 
 def test_packages_must_be_imported_from_the_copy(project, tmp_path):
-    with pytest.raises(RuntimeError, match="packages: got .*expected them in"):
-        Session(
-            project,
-            records.Lines(tmp_path / "lines"),
-            tmp_path / "copies",
-            tmp_path,
-            jobs=1,
-            packages=["kernels"],
-        )
+    lines = records.Lines(tmp_path / "lines")
+    with pytest.raises(RuntimeError, match=r"packages: got \S*kernels\s*, expected them in"):
+        Session(project, lines, tmp_path / "copies", tmp_path, jobs=1, packages=["kernels"])
 
 
 def test_tracked_files_are_copied_and_others_are_not(project):

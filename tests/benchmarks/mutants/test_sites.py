@@ -74,7 +74,7 @@ def test_a_smaller_draw_is_part_of_a_larger_one(mutants):
 def test_packages_have_equal_shares_and_frequent_operators_do_not_fill_them(mutants):
     found, texts = mutants
     operators = collections.Counter()
-    for seed in range(30):
+    for seed in range(10):
         chosen = sites.draw(found, texts, ["p", "q"], 10, seed)
         assert [mutant.path[0] for mutant in chosen] == ["p"] * 5 + ["q"] * 5
         operators.update(mutant.operator for mutant in chosen)
