@@ -104,7 +104,7 @@ def main() -> None:
         "command": f"python -m benchmarks.mutants --seed={values.seed} --count={values.count}"
         + (f" --packages={','.join(values.packages)}" if values.packages else ""),
         "machine": machine.describe(),
-        "commit": tested[-1]["commit"],
+        "commit": " and ".join(sorted({str(line["commit"]) for line in tested})),
         "seconds": sum(line["seconds"] for line in tested),
     }
     lines.keep([*areas, *tested])

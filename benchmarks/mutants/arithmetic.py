@@ -106,10 +106,10 @@ def _joins_paths(node: ast.BinOp, source: Source) -> bool:
 
 
 def changed(value: float) -> list[str]:
-    """Returns other numbers: one more and one less, half as much, no epsilon."""
+    """Returns other numbers: one more and one less, half as much; 0 for epsilons and infinities."""
     if isinstance(value, int):
         return [repr(value + 1), repr(value - 1)] if value else ["1"]
-    return ["1.0"] if value == 0 else ["0.0"] if abs(value) < 1e-5 else [repr(value / 2)]
+    return ["1.0"] if value == 0 else [repr(value / 2 if 1e-4 < abs(value) < 1e6 else 0.0)]
 
 
 def constants(node: ast.Constant | ast.UnaryOp, source: Source) -> Replacements:

@@ -30,6 +30,7 @@ PASSED = {
     "order": re.compile(r"^(flip|flipud|fliplr|roll|reversed|sort)$"),
 }
 """Functions that are dropped by name: f(x) becomes x."""
+KEYS = re.compile(r"random\.(split|fold_in|key)\)?$|\.make_rng$")
 EINSUM = re.compile(r"^[a-zA-Z. ]+(,[a-zA-Z. ]+)*->[a-zA-Z. ]*$")
 
 
@@ -222,24 +223,26 @@ def _keys_before(node: ast.expr, source: Source) -> dict[str, None]:
             if "Key" in kind or (not kind and re.search(r"(^|_)(key|rng)$", argument.arg)):
                 found[argument.arg] = None
         for line in ast.walk(function):
-            if (
-                isinstance(line, ast.Assign)
-                and (line.end_lineno or 0) < node.lineno
-                and _makes_keys(line.value)
-            ):
+            if not isinstance(line, ast.Assign) or (line.end_lineno or 0) >= node.lineno:
+                continue
+            if (made := _maker_of_keys(line.value, source)) is not None:
                 target = line.targets[0]
                 parts = target.elts if isinstance(target, ast.Tuple) else [target]
                 found |= {part.id: None for part in parts if isinstance(part, ast.Name) and part.id != "_"}
+                if made.args and isinstance(made.args[0], ast.Attribute):
+                    found[source.of(made.args[0])] = None
     return found
 
 
-def _makes_keys(value: ast.expr) -> bool:
+def _maker_of_keys(value: ast.expr, source: Source) -> ast.Call | None:
+    """Returns the call that makes an assignment's keys, for example `jax.vmap(jax.random.split)(keys)`."""
     while isinstance(value, ast.Subscript):
         value = value.value
     if isinstance(value, ast.Call) and last_name(value.func) == "moveaxis":
         value = value.args[0]
-    name = dotted(value.func) if isinstance(value, ast.Call) else ""
-    return bool(re.search(r"random\.(split|fold_in|key)$|\.make_rng$", name))
+    if isinstance(value, ast.Call) and KEYS.search(source.of(value.func)):
+        return value
+    return None
 
 
 OPERATORS = (

@@ -28,6 +28,7 @@ CASES = {
     "constant": {
         "y = x[1:, -1]": ["y = x[0:, -1]", "y = x[2:, -1]", "y = x[1:, -2]", "y = x[1:, 0]"],
         "y = 0 * 2.5 - 1e-6": ["y = 1 * 2.5 - 1e-6", "y = 0 * 1.25 - 1e-6", "y = 0 * 2.5 - 0.0"],
+        "y = -1e30": ["y = 0.0"],
         "y = f(x, axis=1, strict=2, fontsize=3)": [],
         "def f(a=1): pass": [],
     },
@@ -208,6 +209,16 @@ def test_random_keys_are_reused_or_lose_their_data():
         "return f(keys), [g(keys[i]) for i in rows]",
         "return f(two), [g(keys[i]) for i in rows]",
         "return f(one), [g(keys[0]) for i in rows]",
+    ]
+
+
+def test_random_keys_never_advance():
+    text = "def f(state):\n    keys, now = jax.vmap(jax.random.split)(state.keys)\n    return g(now), keys\n"
+    assert changes("random key", text) == [
+        "return g(keys), keys",
+        "return g(state.keys), keys",
+        "return g(now), now",
+        "return g(now), state.keys",
     ]
 
 
