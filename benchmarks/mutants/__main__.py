@@ -5,7 +5,7 @@
     python -m benchmarks.mutants --only=6f413987e1      # one or several again, without a record
 
 Mutants are drawn with a seed, in equal shares by package (`sites.draw`), and applied one at a time in copies
-of the tracked files; the working tree is not touched. First the default tests of each area (`areas`) must
+of the tracked files; the working tree is not touched. First the default tests of their areas (`areas`) must
 pass as they are. A mutant is killed by the first test that fails, by an error of import or collection, or by
 a time limit: a minute and four times the normal seconds of its tests. A finished mutant is a line of
 `mutants.jsonl`; started again, the program skips those whose file and tests are unchanged.
@@ -25,7 +25,6 @@ from absl import app, flags
 
 from benchmarks import launching, machine
 from benchmarks.mutants import records, sites
-from benchmarks.mutants.areas import area_of
 from benchmarks.mutants.records import Lines
 from benchmarks.mutants.session import Session
 from benchmarks.mutants.sites import Mutant, Project
@@ -52,15 +51,15 @@ def together(session: Session, jobs: int, work: Callable[[Any], Any], items: Seq
 def run_all(
     session: Session, drawn: Sequence[Mutant], jobs: int, report: Callable[[dict[str, Any]], None]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Tests mutants; returns their lines and those of their areas."""
+    """Tests mutants; returns their lines, and those of the groups of tests without a mutant."""
 
     def one(mutant: Mutant) -> dict[str, Any]:
         line = session.test(mutant)
         report(line)
         return line
 
-    areas = list(dict.fromkeys(area_of(mutant.path) for mutant in drawn))
-    normal = together(session, jobs, session.normal, areas)
+    groups = session.groups(drawn)
+    normal = together(session, jobs, lambda group: session.normal(group, groups[group]), list(groups))
     return together(session, jobs, one, drawn), normal
 
 
@@ -99,7 +98,7 @@ def main() -> None:
             done += 1
             print(f"{done}/{len(drawn)} {records.summary(line, explained)}", flush=True)
 
-        tested, areas = run_all(session, drawn, values.jobs, report)
+        tested, normal = run_all(session, drawn, values.jobs, report)
     head = {
         "command": f"python -m benchmarks.mutants --seed={values.seed} --count={values.count}"
         + (f" --packages={','.join(values.packages)}" if values.packages else ""),
@@ -107,8 +106,8 @@ def main() -> None:
         "commit": " and ".join(sorted({str(line["commit"]) for line in tested})),
         "seconds": sum(line["seconds"] for line in tested),
     }
-    lines.keep([*areas, *tested])
-    machine.write_text(out / "mutants.md", records.page(tested, areas, explained, head))
+    lines.keep([*normal, *tested])
+    machine.write_text(out / "mutants.md", records.page(tested, normal, explained, head))
     print(f"{out / 'mutants.md'}")
     outcomes = [(line["id"], records.outcome(line, explained)) for line in tested]
     unexplained = [name for name, what in outcomes if what == "survived" and name not in explained]

@@ -104,7 +104,7 @@ def noticed(counts: Mapping[str, int]) -> str:
 
 def page(
     lines: Sequence[dict[str, Any]],
-    areas: Sequence[dict[str, Any]],
+    normal: Sequence[dict[str, Any]],
     explained: Mapping[str, Explanation],
     head: Mapping[str, Any],
 ) -> str:
@@ -122,8 +122,8 @@ def page(
             for name in names
         ]
         tables.append(machine.markdown((title, "drawn", *OUTCOMES, "noticed"), rows))
-    rows = [(line["area"], len(line["files"]), f"{line['seconds']:.0f}") for line in areas]
-    normal = machine.markdown(("area", "files of tests", "seconds"), rows)
+    rows = [(f"tests/{one['group']}", len(one["files"]), f"{one['seconds']:.0f}") for one in normal]
+    passed = machine.markdown(("tests", "files", "seconds"), rows)
     made = head["machine"]
     listed = []
     for name, title in (("survived", "Not noticed"), ("equivalent", "Equivalent")):
@@ -143,9 +143,9 @@ killed by a failing test, {total["timeout"]} by the time limit, {total["equivale
 
 {tables[0]}
 {tables[1]}
-Default tests of the areas without a change, all of which pass:
+The default tests without a change, all of which pass:
 
-{normal}
+{passed}
 {chr(10).join(listed)}"""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from benchmarks.mutants.areas import group_of
 from benchmarks.mutants.sites import Mutant, Project
 
 START = 60.0
@@ -48,7 +49,7 @@ class Copy:
     """A copy of a repository's tracked files in which tests run; the repository itself is never changed."""
 
     def __init__(self, project: Project, folder: Path, compiled: Path):
-        """Copies the files to `folder`; `compiled` has a folder of compiled programs for each area."""
+        """Copies the files to `folder`; `compiled` gets a folder of programs for each group."""
         self._folder, self._compiled = folder, compiled
         self._processes: set[subprocess.Popen] = set()
         self._closed = threading.Event()
@@ -87,24 +88,25 @@ class Copy:
         for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             stale.unlink()  # its date and size may be those of the new text
 
-    def run(self, tests: Sequence[str], area: str, limit: float) -> Run:
+    def run(self, tests: Sequence[str], limit: float) -> Run:
         """Runs tests until the first one fails, with a limit in seconds.
 
-        Compiled programs of the area are there to be read; what this run adds is thrown away, since a mutant
-        may be killed while it writes.
+        The programs that were compiled without a mutant are there to be read; what this run adds is thrown
+        away, since it may be killed while it writes.
         """
-        with tempfile.TemporaryDirectory(prefix="compiled.", dir=self._compiled) as programs:
-            if (shared := self._compiled / _flat(area)).is_dir():
-                shutil.copytree(shared, programs, copy_function=os.link, dirs_exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="run.", dir=self._compiled) as programs:
+            for group in {group_of(test) for test in tests}:
+                if (shared := self._of_group(group)).is_dir():
+                    shutil.copytree(shared, programs, copy_function=_link, dirs_exist_ok=True)
             return self._pytest(tests, Path(programs), limit)
 
-    def measure(self, tests: Sequence[str], area: str, limit: float) -> tuple[Run, dict[str, float]]:
-        """Runs the tests of an area without a mutant; keeps the programs that are compiled.
+    def measure(self, tests: Sequence[str], group: str, limit: float) -> tuple[Run, dict[str, float]]:
+        """Runs a group of tests without a mutant; keeps the programs that are compiled.
 
         Returns:
             The run, and the seconds of each file of tests.
         """
-        with tempfile.TemporaryDirectory(prefix="measured.", dir=self._compiled) as folder:
+        with tempfile.TemporaryDirectory(prefix="run.", dir=self._compiled) as folder:
             programs, report = Path(folder) / "programs", Path(folder) / "report.xml"
             programs.mkdir()
             run = self._pytest(tests, programs, limit, f"--junitxml={report}", "-o", "junit_family=xunit1")
@@ -112,9 +114,12 @@ class Copy:
             if not run.how:
                 for case in ElementTree.parse(report).iter("testcase"):
                     seconds[case.attrib["file"]] += float(case.attrib["time"])
-                if not (shared := self._compiled / _flat(area)).exists():
-                    programs.rename(shared)
+                shutil.rmtree(self._of_group(group), ignore_errors=True)
+                programs.rename(self._of_group(group))
         return run, seconds
+
+    def _of_group(self, group: str) -> Path:
+        return self._compiled / (group.replace("/", ".") or "tests")
 
     def _pytest(self, tests: Sequence[str], programs: Path, limit: float, *more: str) -> Run:
         shutil.rmtree(self._folder / ".hypothesis", ignore_errors=True)  # no example of another mutant
@@ -165,5 +170,6 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _flat(area: str) -> str:
-    return area.replace("/", ".")
+def _link(source: str, target: str) -> None:
+    with contextlib.suppress(FileExistsError):  # of another group, with the same content
+        os.link(source, target)

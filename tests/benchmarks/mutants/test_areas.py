@@ -44,7 +44,7 @@ TESTS = {
             ["experiments/test_tour"],
         ),
         ("experiments/kinship/train.py", ["kinship/test_train"], ["experiments/test_tour"]),
-        ("experiments/tour.py", ["experiments/test_tour"], ["kinship/test_train", "runtime/test_fit"]),
+        ("experiments/tour.py", ["experiments/test_tour"], []),
     ],
 )
 def test_own_tests_come_first_and_then_the_rest_of_the_area(path, own, others):
@@ -55,12 +55,12 @@ def test_own_tests_come_first_and_then_the_rest_of_the_area(path, own, others):
     assert areas.tests_of(path, TESTS) == ([full(name) for name in own], [full(name) for name in others])
 
 
-def test_an_area_has_the_tests_of_its_files_and_their_helpers():
-    files = ["kernels/trans/xla.py", "kernels/trans/gpu.py", "experiments/runtime/fit.py"]
-    assert areas.tests_of_area("experiments/runtime", TESTS, files) == [
-        "tests/experiments/runtime/test_fit.py", "tests/experiments/test_tour.py", "tests/test_docs.py",
-    ]  # fmt: skip
-    assert areas.helpers_of("experiments/runtime", TESTS) == [
-        "tests/conftest.py", "tests/experiments/conftest.py", "tests/experiments/runtime/small.py",
-    ]  # fmt: skip
-    assert len(areas.tests_of_area("kernels", TESTS, files)) == 5
+def test_groups_have_tests_and_helpers():
+    assert areas.files_of_group("experiments/runtime", TESTS) == (
+        ["tests/experiments/runtime/test_fit.py"],
+        ["tests/conftest.py", "tests/experiments/conftest.py", "tests/experiments/runtime/small.py"],
+    )
+    assert areas.files_of_group("", TESTS) == (
+        ["tests/test_docs.py", "tests/test_types.py"], ["tests/conftest.py"],
+    )  # fmt: skip
+    assert len(areas.files_of_group("kernels", TESTS)[0]) == 4

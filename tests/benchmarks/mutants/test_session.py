@@ -60,7 +60,7 @@ def outcomes(lines, explained=None):
 
 def test_strong_tests_kill_and_weak_ones_let_survive(project, opened, tmp_path):
     drawn = of(project, "strong.py", "weak.py")
-    lines, areas = program.run_all(opened(2), drawn, 2, lambda line: None)
+    lines, normal = program.run_all(opened(2), drawn, 2, lambda line: None)
     assert outcomes(lines) == {
         ("toy/strong.py", "arithmetic"): "killed",
         ("toy/strong.py", "factor dropped"): "killed",
@@ -69,12 +69,12 @@ def test_strong_tests_kill_and_weak_ones_let_survive(project, opened, tmp_path):
     }
     assert [line["id"] for line in lines] == [mutant.id for mutant in drawn]
     assert {line["by"] for line in lines} == {"tests/toy/test_strong.py::test_area", ""}
-    assert [line["area"] for line in areas] == ["toy"]
-    assert {*areas[0]["files"]} == {name for name in FILES if name.startswith("tests/")}
+    assert [line["group"] for line in normal] == ["toy"]
+    assert {*normal[0]["files"]} == {name for name in FILES if name.startswith("tests/")}
     for name, text in FILES.items():  # the repository itself is as it was
         assert project.text(name) == text
 
-    page = records.page(lines, areas, {}, HEAD)
+    page = records.page(lines, normal, {}, HEAD)
     assert "5 single changes" in page
     assert "| toy | 5 | 3 | 0 | 0 | 2 | 60.0 % |" in page
     assert "-    return a - b\n+    return a + b\n" in page
@@ -87,7 +87,7 @@ def test_strong_tests_kill_and_weak_ones_let_survive(project, opened, tmp_path):
     file.write_text(records.entry("equivalent", dropped, 'b is "0".'), encoding="utf-8")
     explained = records.explanations(file, project)
     assert outcomes(lines, explained)["toy/weak.py", "term dropped"] == "equivalent"
-    page = records.page(lines, areas, explained, HEAD)
+    page = records.page(lines, normal, explained, HEAD)
     assert "| toy | 5 | 3 | 0 | 1 | 1 | 75.0 % |" in page
     assert f"### Equivalent: `{dropped.id}`, term dropped, `toy/weak.py:2`" in page
     assert 'b is "0".' in page
@@ -103,12 +103,12 @@ def test_after_an_interruption_only_the_rest_is_tested(project, opened, tmp_path
         program.run_all(opened(), drawn, 1, interrupt)
     file = tmp_path / "out" / "mutants.jsonl"
     finished = file.read_text(encoding="utf-8").splitlines()
-    assert len(finished) == 2  # the area and one mutant
+    assert len(finished) == 2  # the tests without a mutant, and one mutant
     with file.open("a", encoding="utf-8") as torn:
         torn.write('{"id": "0123", "how"')
     ran = []
     measure, run = trials.Copy.measure, trials.Copy.run
-    monkeypatch.setattr(trials.Copy, "measure", lambda *args: ran.append("area") or measure(*args))
+    monkeypatch.setattr(trials.Copy, "measure", lambda *args: ran.append("group") or measure(*args))
     monkeypatch.setattr(trials.Copy, "run", lambda *args: ran.append("mutant") or run(*args))
     lines, _ = program.run_all(opened(), drawn, 1, lambda line: None)
     assert ran == ["mutant"] * 2
@@ -117,7 +117,7 @@ def test_after_an_interruption_only_the_rest_is_tested(project, opened, tmp_path
 
     (project.root / "tests/toy/test_strong.py").write_text("def test_area(): pass\n", encoding="utf-8")
     lines, _ = program.run_all(opened(), drawn[:1], 1, lambda line: None)  # other tests, so another result
-    assert ran[2:] == ["area", "mutant", "mutant"]
+    assert ran[2:] == ["group", "mutant", "mutant"]
     assert [line["how"] for line in lines] == [""]
 
 
@@ -138,7 +138,7 @@ def test_errors_of_import_kill(project, opened):
 
 def test_tests_must_pass_without_a_mutant(project, opened):
     (project.root / "tests/toy/test_weak.py").write_text("def test_top(): assert 0\n", encoding="utf-8")
-    with pytest.raises(RuntimeError, match=r"toy: tests fail without a mutant: failed .*::test_top"):
+    with pytest.raises(RuntimeError, match=r"tests/toy: fail without a mutant: failed .*::test_top"):
         program.run_all(opened(), of(project, "strong.py"), 1, lambda line: None)
 
 
