@@ -2,7 +2,6 @@
 
 import ast
 import collections
-import dataclasses
 import difflib
 import hashlib
 import math
@@ -104,32 +103,34 @@ def _statement(source: Source, node: ast.AST) -> tuple[int, int, str]:
     return start, end, ".".join(reversed(scopes))
 
 
-@dataclasses.dataclass(frozen=True)
 class Project:
-    """The files that are tracked in a repository, as they are in its working tree."""
+    """The tracked files of a repository, as they were in its working tree when this was made.
 
-    root: Path
+    Attributes:
+        root: the folder of the repository.
+        contents: the files' contents by path, sorted; outside of a checkout, all files that are not hidden.
+    """
 
-    def files(self) -> list[str]:
-        """Returns the paths, sorted; outside of a checkout those of all files that are not hidden."""
-        done = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=self.root, capture_output=True, text=True, check=False
-        )
+    def __init__(self, root: Path):
+        self.root = root
+        command = ["git", "ls-files", "-z"]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            found = [name for name in done.stdout.split("\0") if name and (self.root / name).is_file()]
+            found = [name for name in done.stdout.split("\0") if name]
         else:
-            every = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
+            every = (path.relative_to(root) for path in root.rglob("*"))
             found = [str(path) for path in every if not any(part[0] in "._" for part in path.parts[:-1])]
-        return sorted(found)
+        found = [name for name in sorted(found) if (root / name).is_file()]
+        self.contents = {name: (root / name).read_bytes() for name in found}
 
     def text(self, path: str) -> str:
         """Returns the text of a file."""
-        return (self.root / path).read_text(encoding="utf-8")
+        return self.contents[path].decode()
 
     def mutants(self, names: Iterable[str]) -> Iterator[Mutant]:
         """Yields the mutants of packages or files by path and place; `shapes.py` only names sizes to test."""
         chosen = {*names}
-        for path in self.files():
+        for path in self.contents:
             inside = path in chosen or path.partition("/")[0] in chosen
             if inside and path.endswith(".py") and not path.endswith("/shapes.py"):
                 yield from of_file(path, self.text(path))

@@ -50,12 +50,33 @@ class Copy:
 
     def __init__(self, project: Project, folder: Path, compiled: Path):
         """Copies the files to `folder`; `compiled` gets a folder of programs for each group."""
-        self._folder, self._compiled = folder, compiled
+        self._project, self._folder, self._compiled = project, folder, compiled
         self._processes: set[subprocess.Popen] = set()
         self._closed = threading.Event()
-        for name in project.files():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(project.root / name, folder / name)
+        self._kept: dict[Path, tuple[int, int]] = {}
+        self.restore()
+
+    def restore(self) -> None:
+        """Writes what is missing or has changed, and removes what tests have left."""
+        known = {self._folder / name for name in self._project.contents}
+        known |= {parent for path in known for parent in path.parents}
+        for path in sorted(self._folder.rglob("*")):
+            if path not in known and "__pycache__" not in path.parts:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for name in self._project.contents:
+            path = self._folder / name
+            if not path.exists() or _stamp(path) != self._kept.get(path):
+                self._write(name, self._project.contents[name])
+                self._kept[path] = _stamp(path)
+
+    def _write(self, name: str, content: bytes) -> None:
+        path, original = self._folder / name, self._project.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        if original.exists():
+            shutil.copymode(original, path)
+        for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            stale.unlink()  # its date and size may be those of the new text
 
     def check_imports(self, packages: Sequence[str]) -> None:
         """Raises RuntimeError if packages are imported from elsewhere, as an editable install might do."""
@@ -74,19 +95,12 @@ class Copy:
 
     @contextlib.contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
-        """Applies a mutant, and takes it back at the end."""
-        file = self._folder / mutant.path
-        text = file.read_text(encoding="utf-8")
+        """Applies a mutant, and takes back all changes at the end."""
         try:
-            self._write(file, mutant.apply(text))
+            self._write(mutant.path, mutant.apply(self._project.text(mutant.path)).encode())
             yield
         finally:
-            self._write(file, text)
-
-    def _write(self, file: Path, text: str) -> None:
-        file.write_text(text, encoding="utf-8")
-        for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-            stale.unlink()  # its date and size may be those of the new text
+            self.restore()
 
     def run(self, tests: Sequence[str], limit: float) -> Run:
         """Runs tests until the first one fails, with a limit in seconds.
@@ -122,7 +136,6 @@ class Copy:
         return self._compiled / (group.replace("/", ".") or "tests")
 
     def _pytest(self, tests: Sequence[str], programs: Path, limit: float, *more: str) -> Run:
-        shutil.rmtree(self._folder / ".hypothesis", ignore_errors=True)  # no example of another mutant
         command = [sys.executable, *PYTEST, *more, *tests]
         environment = {**self._environment(), "JAX_COMPILATION_CACHE_DIR": str(programs)}
         began = time.monotonic()
@@ -168,6 +181,11 @@ def _end(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def _link(source: str, target: str) -> None:

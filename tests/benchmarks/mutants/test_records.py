@@ -22,7 +22,7 @@ def mutant(project):
 
 def read(tmp_path, project, text):
     (tmp_path / "explained.toml").write_text(text, encoding="utf-8")
-    return records.explanations(tmp_path / "explained.toml", project)
+    return records.explanations(tmp_path / "explained.toml", sites.Project(project.root))
 
 
 def test_entries_are_read_back(tmp_path, project, mutant):

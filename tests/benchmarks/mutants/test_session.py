@@ -45,7 +45,8 @@ def opened(project, tmp_path):
     def start(jobs=1):
         folder = tmp_path / f"copies{len(list(tmp_path.glob('copies*')))}"
         lines = records.Lines(tmp_path / "out" / "mutants.jsonl")
-        return Session(project, lines, folder, tmp_path / "compiled", jobs=jobs, packages=["toy"])
+        now = sites.Project(project.root)
+        return Session(now, lines, folder, tmp_path / "compiled", jobs=jobs, packages=["toy"])
 
     return start
 
@@ -72,7 +73,7 @@ def test_strong_tests_kill_and_weak_ones_let_survive(project, opened, tmp_path):
     assert [line["group"] for line in normal] == ["toy"]
     assert {*normal[0]["files"]} == {name for name in FILES if name.startswith("tests/")}
     for name, text in FILES.items():  # the repository itself is as it was
-        assert project.text(name) == text
+        assert (project.root / name).read_text(encoding="utf-8") == text
 
     page = records.page(lines, normal, {}, HEAD)
     assert "5 single changes" in page
@@ -108,16 +109,16 @@ def test_after_an_interruption_only_the_rest_is_tested(project, opened, tmp_path
         torn.write('{"id": "0123", "how"')
     ran = []
     measure, run = trials.Copy.measure, trials.Copy.run
-    monkeypatch.setattr(trials.Copy, "measure", lambda *args: ran.append("group") or measure(*args))
-    monkeypatch.setattr(trials.Copy, "run", lambda *args: ran.append("mutant") or run(*args))
+    monkeypatch.setattr(trials.Copy, "measure", lambda *args: ran.append("measure") or measure(*args))
+    monkeypatch.setattr(trials.Copy, "run", lambda *args: ran.append("run") or run(*args))
     lines, _ = program.run_all(opened(), drawn, 1, lambda line: None)
-    assert ran == ["mutant"] * 2
+    assert ran == ["run"] * 2
     assert [line["how"] for line in lines] == ["failed"] * 3
     assert file.read_text(encoding="utf-8").splitlines()[:2] == finished
 
     (project.root / "tests/toy/test_strong.py").write_text("def test_area(): pass\n", encoding="utf-8")
     lines, _ = program.run_all(opened(), drawn[:1], 1, lambda line: None)  # other tests, so another result
-    assert ran[2:] == ["group", "mutant", "mutant"]
+    assert ran[2:] == ["measure", "run", "run", "run"]
     assert [line["how"] for line in lines] == [""]
 
 
@@ -152,4 +153,26 @@ def test_tracked_files_are_copied_and_others_are_not(project):
     run = {"cwd": project.root, "check": True}
     subprocess.run(["git", "init", "-q"], **run)
     subprocess.run(["git", "add", "toy"], **run)
-    assert project.files() == sorted(name for name in FILES if name.startswith("toy/"))
+    (project.root / "toy" / "weak.py").unlink()
+    assert {*sites.Project(project.root).contents} == {"toy/__init__.py", "toy/strong.py", "toy/waiting.py"}
+
+
+def test_a_copy_is_restored_after_each_mutant(project, tmp_path):
+    (project.root / "tool").write_text("#!/bin/sh\n", encoding="utf-8")
+    (project.root / "tool").chmod(0o755)
+    copied = sites.Project(project.root)
+    copy = trials.Copy(copied, tmp_path / "copy", tmp_path)
+    strong, weak = (tmp_path / "copy" / "toy" / name for name in ("strong.py", "weak.py"))
+    with copy.changed(of(project, "strong.py")[0]):
+        assert strong.read_text(encoding="utf-8") != FILES["toy/strong.py"]
+        weak.unlink()
+        (tmp_path / "copy" / "runs" / "one").mkdir(parents=True)
+        (tmp_path / "copy" / "runs" / "one" / "left").touch()
+    found = {
+        str(path.relative_to(tmp_path / "copy")): path.read_bytes()
+        for path in (tmp_path / "copy").rglob("*")
+        if path.is_file()
+    }
+    assert found == copied.contents
+    assert not (tmp_path / "copy" / "runs").exists()
+    assert (tmp_path / "copy" / "tool").stat().st_mode & 0o111
