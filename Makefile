@@ -9,7 +9,7 @@ AOT := .venv-aot
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run test test-slow lint format bench results aot clean
+.PHONY: help setup run test test-slow lint format bench mutants results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
 	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.claims; \
 	  $(PYTHON) -m experiments.claims --tables)
+
+mutants: setup  ## 150 single changes to the code, which the default tests must notice (hours; resumes)
+	@$(call timed,mutants (hours on two cores),$(PYTHON) -m benchmarks.mutants)
 
 results: setup  ## run what the claims in results/ rest on (hours; resumes; python -m experiments.claims shows progress)
 	@$(call timed,the claims,$(PYTHON) -m experiments.claims --all; $(PYTHON) -m experiments.claims --tables)

@@ -25,8 +25,8 @@ def _traces_counted_anew():
 def _compiled_once(tmp_path_factory):
     """Keeps compiled programs in one folder for all workers, or where JAX_COMPILATION_CACHE_DIR says.
 
-    A worker may read a file that another is still writing: JAX then warns and compiles (pyproject.toml ignores
-    this warning).
+    A worker may read a file that another is still writing: JAX then warns, which pyproject.toml ignores, and
+    compiles.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         own = tmp_path_factory.getbasetemp()
