@@ -1,4 +1,4 @@
-"""What the claims measure of a finished run, and what they draw, with numbers of released and made-up runs."""
+"""What claims measure of a finished run, and what they draw, with numbers of released and made-up runs."""
 
 import json
 from pathlib import Path
