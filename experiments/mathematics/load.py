@@ -65,7 +65,7 @@ class Trained:
         symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
         asked, most = self.encode([question]), measures.LONGEST
         found = beam_search(self.model, self.params, asked, max_length=most, beams=beams, **symbols)
-        logs = np.asarray(found.log_probabilities, np.float64)[0]
+        logs = np.asarray(found.log_probabilities)[0]
         texts = map(self.vocabulary.decode, np.asarray(found.tokens)[0])
         return [(text, float(np.exp(log))) for text, log in zip(texts, logs, strict=True) if np.isfinite(log)]
 

@@ -43,6 +43,21 @@ def test_a_step_of_training_and_the_picture(tmp_path):
     assert (tmp_path / "roles.png").is_file()
 
 
+def test_lines_become_rows_of_symbols():
+    data = example.read(["b a\ta b", "", "c\tc"])
+    assert data.words == ("<pad>", "<start>", "<end>", "a", "b", "c")
+    np.testing.assert_array_equal(data.source, [[4, 3], [5, 0]])
+    np.testing.assert_array_equal(data.answer, [[1, 3, 4, 2], [1, 5, 2, 0]])
+
+
+def test_sentences_have_answers_of_who_does_what():
+    lines = example.sentences()
+    assert len(set(lines)) == 12 * 11 * 2 * 4 * 4
+    forms = "today bob is helped by ann", "it is ann who helps bob", "as we know it is bob who ann helps"
+    for line in forms:
+        assert f"{line}\thelp ann bob" in lines
+
+
 def test_measures_of_groups_and_vectors():
     places = np.array([[1, 2, -1], [2, 1, -1]] * 10)
     assert example.purity(np.where(places == 1, 5, 0), places) == 1

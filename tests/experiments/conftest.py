@@ -36,7 +36,9 @@ def mathematics_run(tmp_path_factory):
     """Config, workdir and results of a run of four steps with a baseline, on generated questions."""
     baseline = dataclasses.replace(small_mathematics.MODEL, name="transformer", filter_features=0)
     config = small_mathematics.small(baseline=baseline)
-    config.data = dataclasses.replace(config.data, extrapolation=("numbers__place_value_big",))
+    # One shape for training and tests, to compile each program once.
+    one = {"extrapolation": ("numbers__place_value_big",), "buckets": ("162x32",)}
+    config.data = dataclasses.replace(config.data, **one)
     workdir = tmp_path_factory.mktemp("mathematics") / "run"
     with compiling.quickly():
         return config, workdir, mathematics.main(config, workdir=workdir)

@@ -48,6 +48,7 @@ def test_exact_match_compares_answers_as_lists(pairs):
 
 def test_exact_match_by_hand():
     """Symbols after the end and widths do not matter; a missing end counts as an error."""
+    match = jax.jit(exact_match, static_argnames=("end", "pad"))
     target = np.asarray([_row([5, 6], 5)] * 6)
     decoded = np.asarray(
         [
@@ -59,16 +60,14 @@ def test_exact_match_by_hand():
             [START, 6, 5, END, PAD, PAD],
         ]
     )
-    np.testing.assert_array_equal(exact_match(decoded, target), [True, True, False, False, False, False])
-    np.testing.assert_array_equal(
-        exact_match(decoded[:, :4], target), [True, True, False, False, False, False]
-    )
-    np.testing.assert_array_equal(exact_match(decoded[:, :3], target), [False] * 6)
+    np.testing.assert_array_equal(match(decoded, target), [True, True, False, False, False, False])
+    np.testing.assert_array_equal(match(decoded[:, :4], target), [True, True, False, False, False, False])
+    np.testing.assert_array_equal(match(decoded[:, :3], target), [False] * 6)
     # What is missing is padding, whatever its symbol, and not the end.
-    assert not exact_match(np.asarray([[1, 7]]), np.asarray([[1, 7, 0]]), end=0, pad=5)[0]
-    assert exact_match(np.asarray([[1, 7, 0]]), np.asarray([[1, 7, 0, 5]]), end=0, pad=5)[0]
+    assert not match(np.asarray([[1, 7]]), np.asarray([[1, 7, 0]]), end=0, pad=5)[0]
+    assert match(np.asarray([[1, 7, 0]]), np.asarray([[1, 7, 0, 5]]), end=0, pad=5)[0]
     without_end = np.asarray([[START, 5, 6, 5, 6]])
-    assert not exact_match(without_end, without_end)[0]
+    assert not match(without_end, without_end)[0]
 
 
 def test_forced_match_is_greedy_decoding():

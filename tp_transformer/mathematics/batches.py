@@ -140,7 +140,7 @@ class Batches:
         target[:, 0] = vocabulary.start
         source[there] = vocabulary.encode_batch([pair.question for pair in pairs], source_length)
         target[there] = vocabulary.encode_batch([pair.answer for pair in pairs], target_length)
-        module = np.searchsorted(self._ends, np.maximum(indices, 0), side="right")
+        module = np.searchsorted(self._ends, indices, side="right")
         return Batch(source, target, module.astype(np.int32), indices.astype(np.int32))
 
     def __iter__(self) -> Iterator[Batch]:

@@ -152,7 +152,7 @@ def _write_excluded(root: Path, tests: Iterable[Part]) -> Path:
     prints = {fingerprint(question) for file in files for question, _ in TextQuestions(file)}
     path = root / _PARTS / _EXCLUDED
     path.parent.mkdir(exist_ok=True)
-    np.save(path, np.fromiter(sorted(prints), np.uint64, len(prints)))
+    np.save(path, np.fromiter(prints, np.uint64, len(prints)))
     return path
 
 
@@ -211,10 +211,10 @@ def _make_part(root: Path, part: Part, seed: int, excluded: Path | None) -> Part
 
 
 def _merge(root: Path, file: Path, parts: list[Part]) -> None:
-    """Joins the parts of a module, in order, into one file, and removes them."""
+    """Joins the parts of a module, given in order, into one file, and removes them."""
     file.parent.mkdir(exist_ok=True)
-    paths = [_temporary(root, part) for part in sorted(parts)]
-    for part, path in zip(sorted(parts), paths, strict=True):
+    paths = [_temporary(root, part) for part in parts]
+    for part, path in zip(parts, paths, strict=True):
         if (found := path.read_bytes().count(b"\n")) != 2 * part.count:
             raise ValueError(
                 f"{path}: got {found} lines, expected {2 * part.count}; remove the file and start again"

@@ -28,7 +28,7 @@ symbols belong to a question or an answer, compared with 39 for a single shape. 
 """
 
 _ROUNDS = 6
-_WORD = np.uint64(0xBF58476D1CE4E5B9)  # odd; from Steele et al.'s SplitMix64, as are the shifts
+_WORD = 0xBF58476D1CE4E5B9  # odd; from Steele et al.'s SplitMix64, as are the shifts
 
 
 def permute(positions: Integer[np.ndarray, "N"], size: int, key: Sequence[int]) -> Int64[np.ndarray, "N"]:
@@ -39,19 +39,19 @@ def permute(positions: Integer[np.ndarray, "N"], size: int, key: Sequence[int]) 
     nonnegative integers of `key` select it.
     """
     values = np.asarray(positions, np.uint64)
-    half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
-    bits, mask = np.uint64(half), np.uint64((1 << half) - 1)
+    half = (max(size - 1, 1).bit_length() + 1) // 2
+    mask = (1 << half) - 1
     keys = np.random.SeedSequence(list(key)).generate_state(_ROUNDS, np.uint64)
     result = values.copy()
     outside = np.arange(len(values))
     while len(outside):
-        left, right = result[outside] >> bits, result[outside] & mask
+        left, right = result[outside] >> half, result[outside] & mask
         for round_key in keys:
             mixed = (right ^ round_key) * _WORD
-            mixed ^= mixed >> np.uint64(31)
+            mixed ^= mixed >> 31
             mixed *= _WORD
-            left, right = right, left ^ (mixed >> np.uint64(27)) & mask
-        result[outside] = left << bits | right
+            left, right = right, left ^ (mixed >> 27) & mask
+        result[outside] = left << half | right
         outside = outside[result[outside] >= size]
     return result.astype(np.int64)
 
@@ -160,8 +160,6 @@ class BatchOrder:
         self, epoch: int, bucket: int, positions: Int64[np.ndarray, "n"]
     ) -> Int64[np.ndarray, "n"]:
         """Returns the questions at positions of a bucket's pool: its own, then leftovers of smaller ones."""
-        if not len(positions):
-            return positions
         if self.shuffle:
             positions = permute(positions, self._pool[bucket], (self.seed, epoch, bucket))
         own = positions < self._own[bucket]

@@ -59,7 +59,7 @@ def part_size(split: FileSplit, module: str) -> int:
 
     The size determines which questions a seed gives, so changing `SPEEDS` changes data sets.
     """
-    most = max(1.0, _speed(split, module) * PART_SECONDS)
+    most = _speed(split, module) * PART_SECONDS
     return min(max(2 ** (int(most).bit_length() - 1), SMALLEST), LARGEST)
 
 

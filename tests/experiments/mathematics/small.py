@@ -3,7 +3,12 @@
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
+
 from experiments.mathematics.config import Config, DataConfig, ModelConfig
+from experiments.mathematics.load import Trained
+from tests.tp_transformer.small import draw
+from tp_transformer import mathematics
 
 MODEL = ModelConfig(features=16, filter_features=24, num_heads=2, num_layers=1)
 DATA = DataConfig(
@@ -27,3 +32,17 @@ def with_data(**fields: Any) -> Config:
 def with_model(**fields: Any) -> Config:
     """`small` with other fields of its model."""
     return small(model=dataclasses.replace(MODEL, **fields))
+
+
+def talkative(
+    vocabulary: mathematics.Vocabulary, seed: int = 0, boost: float = 1.5, **fields: Any
+) -> Trained:
+    """A model with random parameters, which ends some of its answers itself, after several symbols.
+
+    A larger boost of the end symbol's row ends more of them.
+    """
+    model = dataclasses.replace(MODEL, **fields).make(vocabulary)
+    params = draw(model, seed=seed)
+    table = params["embedding"]["tokens"]
+    params["embedding"]["tokens"] = table.at[vocabulary.end].multiply(jnp.float32(boost))
+    return Trained(model, params, vocabulary)

@@ -1,11 +1,19 @@
 """Configs of the mathematics experiment: the presets, a matched baseline, mistakes by name."""
 
 import dataclasses
+import json
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from experiments.mathematics.config import ModelConfig, get_config
+from experiments.mathematics.config import DataConfig, ModelConfig, get_config
 from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
+from tp_transformer import mathematics
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_preset_paper_is_the_papers():
@@ -16,6 +24,60 @@ def test_the_preset_paper_is_the_papers():
     assert transformer.parameters() == 44_187_648
     assert (config.lr, config.b1, config.b2, config.clip) == (1e-4, 0.9, 0.995, 0.1)
     assert (config.batch_size, config.warmup_steps, config.data.modules) == (1024, 0, ())
+    assert (config.model.num_heads, config.model.dropout_rate, config.steps) == (8, 0, 700_000)
+    assert (config.role_questions, config.role_clusters) == (128, 20)  # figure 2
+    assert config.data.split == "train"
+    assert (config.model.dtype, config.model.remat, config.role_head) == ("bfloat16", False, 0)
+    assert config.data.shapes() == mathematics.BUCKETS
+
+
+@pytest.mark.parametrize(("clip", "warmup_steps"), [(0.5, 3), (0.0, 0)])
+def test_the_optimizer_is_adam_on_clipped_gradients_with_a_warm_up(clip, warmup_steps):
+    """Against Kingma and Ba's algorithm 1 over four steps, with gradients above and below the limit."""
+    config = small(lr=0.1, b1=0.8, b2=0.95, clip=clip, warmup_steps=warmup_steps)
+    optimizer = config.make_optimizer()
+    params = {"a": jnp.zeros(2), "b": jnp.zeros(1)}
+    state, first, second = optimizer.init(params), np.zeros(3), np.zeros(3)
+    update = jax.jit(optimizer.update)
+    for step, gradient in enumerate(([3.0, -4.0, 0.5], [0.1, 0.2, -0.3], [2.0, 0.0, 1.0], [0.3, 0.1, 0.2])):
+        exact = np.asarray(gradient)
+        if clip:
+            exact = exact * min(1, clip / np.linalg.norm(exact))
+        first, second = 0.8 * first + 0.2 * exact, 0.95 * second + 0.05 * exact**2
+        rate = 0.1 * min(1, step / warmup_steps) if warmup_steps else 0.1
+        corrected = np.sqrt(second / (1 - 0.95 ** (step + 1))) + 1e-8
+        want = -rate * first / (1 - 0.8 ** (step + 1)) / corrected
+        grads = {"a": jnp.asarray(gradient[:2]), "b": jnp.asarray(gradient[2:])}
+        found, state = update(grads, state, params)
+        np.testing.assert_allclose(np.concatenate([found["a"], found["b"]]), want, rtol=1e-4, atol=1e-7)
+
+
+def test_a_folder_is_evaluated_on_all_that_it_has(tmp_path):
+    """Chosen modules are tested alone, unless modules of extrapolation are chosen as well."""
+    for split, module in (("interpolate", "numbers__gcd"), ("extrapolate", "numbers__place_value_big")):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / f"{module}.txt").write_text("1?\n1\n")
+
+    def tested(**fields):
+        config = DataConfig(**fields)
+        return config.test_modules(config.open())
+
+    folder, big = {"directory": str(tmp_path)}, ("numbers__place_value_big",)
+    assert tested(**folder) == {"interpolate": ("numbers__gcd",), "extrapolate": big}
+    chosen = {"modules": ("numbers__lcm",)}
+    assert tested(**folder, **chosen) == {"interpolate": ("numbers__lcm",)}
+    both = {"interpolate": ("numbers__lcm",), "extrapolate": big}
+    assert tested(**folder, **chosen, extrapolation=big) == both
+    assert tested(**chosen, extrapolation=big, train=3, test=1) == both
+    assert tested(**chosen, train=3, test=1) == {"interpolate": ("numbers__lcm",)}
+
+
+def test_the_preset_quick_is_that_of_the_released_run():
+    recorded = json.loads((ROOT / "results" / "mathematics" / "quick" / "config.json").read_text())
+    config = json.loads(json.dumps(dataclasses.asdict(get_config("quick"))))
+    both = recorded.keys() & config.keys()
+    assert {"data", "model", "lr", "b2", "clip", "warmup_steps", "batch_size", "steps", "seed"} <= both
+    assert {name: config[name] for name in both} == {name: recorded[name] for name in both}
 
 
 @pytest.mark.parametrize("preset", ["quick", "paper", "modules"])
@@ -54,6 +116,17 @@ def test_a_baseline_can_have_as_many_parameters():
         (with_model(initialization="he"), r"model.initialization: got 'he', expected one of"),
         (with_model(filter_features=0), r"model.filter_features: got 0, expected at least 1"),
         (small(b2=1.0), r"b2: got 1.0, expected a value in \[0, 1\)"),
+        (small(b1=-0.1), r"b1: got -0.1, expected a value in \[0, 1\)"),
+        (small(lr=-1e-3), "lr: got -0.001, expected at least 0"),
+        (small(clip=-0.1), "clip: got -0.1, expected at least 0"),
+        (small(warmup_steps=-1), "warmup_steps: got -1, expected at least 0"),
+        (small(eval_questions=-1), "eval_questions: got -1, expected at least 0"),
+        (small(final_questions=-1), "final_questions: got -1, expected at least 0"),
+        (small(eval_batch_size=0), "eval_batch_size: got 0, expected at least 1"),
+        (small(role_questions=0), "role_questions: got 0, expected at least 1"),
+        (small(role_clusters=0), "role_clusters: got 0, expected at least 1"),
+        (small(steps=-1), "steps: got -1"),
+        (with_model(attention="flash"), "model.attention: got 'flash', expected one of"),
         (small(role_head=2), r"role_head: got 2, expected one of 0, 1"),
         (
             small(baseline=with_model(name="gru").model),

@@ -1,5 +1,7 @@
 """Trained models read back: from checkpoints, from a released folder, from the authors' format."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,27 +11,22 @@ import pytest
 from experiments import runtime
 from experiments.mathematics import load, measures, train
 from experiments.runtime import packing, torch_files
-from tests.experiments.mathematics.small import MODEL, small
+from tests.experiments.mathematics.small import MODEL, small, talkative
+from tests.tp_transformer.small import draw
 from tp_transformer import beam_search, convert, mathematics
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("load") / "run"
-    return workdir, train.main(small(), workdir=workdir)["tp_transformer"]
-
-
-@pytest.mark.slow
-def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
-    workdir, result = run
+def test_a_run_and_its_release_hold_the_trained_parameters(mathematics_run, tmp_path):
+    config, workdir, results = mathematics_run
+    result = results["tp_transformer"]
     trained = load.load(workdir)
     chex.assert_trees_all_equal(trained.params, result.params)
-    assert (trained.step, trained.config) == (4, small())
+    assert (trained.step, trained.config) == (4, config)
     assert trained.questions == workdir / train.QUESTIONS
     assert load.load(workdir, step=2).step == 2
-    packing.pack(workdir, train.abstract_state(small()), tmp_path / "released")
+    packing.pack(workdir, train.abstract_state(config), tmp_path / "released")
     released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, result.params)
     assert released.questions is None
@@ -38,8 +35,9 @@ def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_released_run_goes_on(run, tmp_path):
-    workdir, _ = run
+def test_a_released_run_goes_on(tmp_path):
+    workdir = tmp_path / "first"
+    train.main(small(), workdir=workdir)
     packing.pack(workdir, train.abstract_state(small()), tmp_path / "released")
     packing.unpack(tmp_path / "released", train.abstract_state(small()), tmp_path / "run")
     longer = small(steps=6)
@@ -54,19 +52,50 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     released = size == 73
     vocabulary = mathematics.Vocabulary.released() if released else mathematics.DEFAULT
     model = MODEL.make(vocabulary)
-    params = jax.jit(train.make_init(model))(jax.random.key(3))
+    params = draw(model)
     torch_files.save(tmp_path / "model.pt", convert.to_torch(model, params))
     trained = load.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
     assert trained.vocabulary == vocabulary
     assert (trained.model.vocab_size, trained.model.pad) == (size, vocabulary.pad)
     chex.assert_trees_all_equal(jax.device_get(trained.params), jax.device_get(params))
     assert trained.encode(["1+1"])[0, :6].tolist() == [*vocabulary.encode("1+1"), vocabulary.pad]
+    if not released:
+        return
     # The same weights, with the question's symbols written by hand.
     target = np.asarray([[vocabulary.start]])
     source = jnp.asarray(vocabulary.encode("1+1"))[None]
-    first = int(jnp.argmax(measures.logits(model, params, source, jnp.asarray(target))[0, 0]))
+    logits = jax.jit(functools.partial(measures.logits, model))
+    first = int(jnp.argmax(logits(params, source, jnp.asarray(target))[0, 0]))
     (answer,) = trained.answer(["1+1"])
     assert answer[:1] == vocabulary.decode([vocabulary.start, first])
+
+
+def test_an_exported_model_answers_as_the_model_does():
+    """Its manifest has the shapes, the range and the characters of what it is given and gives back."""
+    vocabulary = mathematics.Vocabulary("0123456789+", pad=2, start=0, end=3, first=4)
+    trained = talkative(vocabulary)
+    exported = load.of_solver(trained)
+    source = jnp.asarray(vocabulary.encode_batch(["1+2", "34"], 8))
+    tokens = np.asarray(jax.jit(exported.function)(exported.params, {"source": source})["tokens"])
+    np.testing.assert_array_equal(tokens, measures.decode(trained.model, trained.params, source, vocabulary))
+    shape = exported.outputs["tokens"].shape
+    assert (shape[0], shape[1]) == (exported.inputs["source"].shape[0], tokens.shape[1])
+    assert exported.inputs["source"].pad == vocabulary.pad
+    assert exported.inputs["source"].range == (0, 14)
+    assert exported.lengths == (40, 64, 96, 120, 162)
+    assert exported.text == {
+        "kind": "characters", "input": "source", "output": "tokens", "characters": "0123456789+",
+        "pad": 2, "start": 0, "end": 3, "first": 4,
+    }  # fmt: skip
+
+
+def test_questions_are_padded_to_the_shortest_of_few_lengths():
+    trained = load.Trained(MODEL.make(), {})
+    for longest, length in ((1, 40), (38, 40), (39, 64), (62, 64), (118, 120), (119, 162), (160, 162)):
+        ids = np.asarray(trained.encode(["1", "2" * longest]))
+        assert ids.shape == (2, length)
+        np.testing.assert_array_equal(ids[0, :4], [*trained.vocabulary.encode("1"), 0])
+        np.testing.assert_array_equal(ids[1, : longest + 2], trained.vocabulary.encode("2" * longest))
 
 
 def test_the_beam_begins_with_the_likeliest(mathematics_run):
@@ -79,12 +108,13 @@ def test_the_beam_begins_with_the_likeliest(mathematics_run):
     # The probability of an answer is the product of its symbols', the end's too.
     source, symbols = trained.encode(["Is 6 a factor of 12?"]), {"start": 1, "end": 2}
     found = beam_search(trained.model, trained.params, source, max_length=31, beams=4, **symbols)
-    for (text, probability), tokens in zip(beam, np.asarray(found.tokens)[0], strict=True):
+    logits = jax.jit(functools.partial(measures.logits, trained.model))
+    of_beams = logits(trained.params, jnp.repeat(source, 4, axis=0), found.tokens[0, :, :-1])
+    of_beams = np.asarray(jax.nn.log_softmax(of_beams), np.float64)
+    for (text, probability), tokens, logs in zip(beam, np.asarray(found.tokens)[0], of_beams, strict=True):
         assert text == trained.vocabulary.decode(tokens)
         ends = np.flatnonzero((tokens == 2) | (tokens == 0))
         tokens = tokens[: ends[0] + 1] if len(ends) else tokens
-        logits = measures.logits(trained.model, trained.params, source, jnp.asarray(tokens[None, :-1]))
-        logs = np.asarray(jax.nn.log_softmax(logits), np.float64)[0]
         total = sum(logs[place, symbol] for place, symbol in enumerate(tokens[1:]))
         assert probability == pytest.approx(np.exp(total), rel=1e-3)
 
@@ -102,8 +132,6 @@ def test_what_holds_no_run_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"not a run of experiments\.mathematics"):
         load.load(tmp_path)
     model = MODEL.make().clone(vocab_size=50)
-    torch_files.save(
-        tmp_path / "m.pt", convert.to_torch(model, jax.jit(train.make_init(model))(jax.random.key(0)))
-    )
+    torch_files.save(tmp_path / "m.pt", convert.to_torch(model, draw(model)))
     with pytest.raises(ValueError, match="got 50 symbols, expected 72 or the authors' 73"):
         load.load(tmp_path / "m.pt", num_heads=2)

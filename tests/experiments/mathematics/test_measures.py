@@ -1,6 +1,8 @@
 """Exact match against answers compared as text, and against the definition of a baseline."""
 
 import collections
+import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -8,8 +10,8 @@ import pytest
 
 from experiments.mathematics import measures, train
 from experiments.mathematics.load import Trained
-from tests.experiments.mathematics.small import small, with_data
-from tp_transformer import mathematics
+from tests.experiments.mathematics.small import small, talkative, with_data
+from tp_transformer import beam_search, mathematics
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -25,16 +27,75 @@ def trained():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [measures.by_forcing, measures.by_decoding])
-def test_exact_match_is_that_of_answers_as_text(trained, way):
+def test_exact_match_is_that_of_answers_as_text(trained):
     config, model, params = trained
     source = config.data.open()
-    scores = measures.measure(way(model), params, measures.test_batches(config, source, 0))["interpolate"]
-    for module in config.data.modules:
-        questions, answers = zip(*source.questions("interpolate", module), strict=True)
-        given = Trained(model, params).answer(questions)
-        assert scores.modules[module] == (sum(map(str.__eq__, given, answers)), 30)
-    assert 0 < sum(share.right for share in scores.modules.values()) < 60
+    batches = measures.test_batches(config, source, 0)
+    for way in (measures.by_forcing, measures.by_decoding):
+        scores = measures.measure(way(model), params, batches)["interpolate"]
+        for module in config.data.modules:
+            questions, answers = zip(*source.questions("interpolate", module), strict=True)
+            given = Trained(model, params).answer(questions)
+            assert scores.modules[module] == (sum(map(str.__eq__, given, answers)), 30)
+        assert 0 < sum(share.right for share in scores.modules.values()) < 60
+
+
+def test_both_ways_find_the_answers_that_the_model_gives_itself():
+    """Its own answers, if they end, are right, and wrong with any one symbol changed, whatever is asked.
+
+    Neither way has dropout, and none sees the symbol that it is asked for.
+    """
+    trained = talkative(mathematics.DEFAULT, seed=4, boost=3.0, dropout_rate=0.3)
+    model, params = trained.model, trained.params
+    rng = np.random.default_rng(0)
+    source = rng.integers(3, model.vocab_size, (48, 12)).astype(np.int32)
+    source[::3, 7:] = 0
+    answers = np.array(measures.decode(model, params, source))
+    assert answers.shape == (48, 32)  # a start symbol, at most thirty characters and the end
+    expected = (answers == mathematics.END).any(1)
+    lengths = (answers != 0).sum(1)
+    for row in range(0, 48, 2):
+        place = rng.integers(1, lengths[row])
+        answers[row, place] = 3 + (answers[row, place] - 2) % (model.vocab_size - 3)
+        expected[row] = False
+    numbers = np.arange(48, dtype=np.int32)
+    batch = mathematics.Batch(source, answers, 0 * numbers, numbers)
+    for way in (measures.by_forcing, measures.by_decoding):
+        np.testing.assert_array_equal(way(model)(params, batch), expected)
+    assert 5 < expected.sum() < 24
+    assert len(set(lengths[expected].tolist())) > 2
+
+
+def test_decoding_begins_and_ends_with_the_vocabularys_symbols():
+    """The most probable symbol follows at each place; nothing follows the end but padding."""
+    vocabulary = mathematics.Vocabulary("0123456789", pad=2, start=0, end=3, first=4)
+    trained = talkative(vocabulary)
+    source = vocabulary.encode_batch([f"{number:03d}" for number in range(0, 960, 40)])
+    found = np.asarray(measures.decode(trained.model, trained.params, source, vocabulary))
+    assert found.shape == (24, 32)
+    np.testing.assert_array_equal(found[:, 0], vocabulary.start)
+    logits = jax.jit(functools.partial(measures.logits, trained.model))
+    likely = np.argmax(logits(trained.params, source, found[:, :-1]), axis=-1)
+    lengths = []
+    for row, best in zip(found[:, 1:], likely, strict=True):
+        ends = np.flatnonzero(np.isin(row, (vocabulary.end, vocabulary.pad)))
+        stop = ends[0] + 1 if len(ends) else len(row)
+        np.testing.assert_array_equal(row[:stop], best[:stop])
+        np.testing.assert_array_equal(row[stop:], vocabulary.pad)
+        lengths.append(stop if row[stop - 1] == vocabulary.end else 0)
+    assert len(set(lengths)) > 2
+
+
+def test_beams_begin_and_end_with_the_vocabularys_symbols():
+    vocabulary = mathematics.Vocabulary("0123456789", pad=2, start=0, end=3, first=4)
+    trained = talkative(vocabulary)
+    found = beam_search(
+        trained.model, trained.params, trained.encode(["12"]), max_length=31, start=0, end=3, beams=4
+    )
+    assert np.any(np.asarray(found.tokens) == vocabulary.end)
+    texts, probabilities = zip(*trained.beam("12", 4), strict=True)
+    assert texts == tuple(map(vocabulary.decode, np.asarray(found.tokens)[0]))
+    np.testing.assert_allclose(probabilities, np.exp(found.log_probabilities[0]), rtol=1e-5)
 
 
 def test_always_the_commonest_answer_is_what_a_count_says():
@@ -53,16 +114,23 @@ def test_always_the_commonest_answer_is_what_a_count_says():
     assert big == (asked.count(answers["numbers__place_value"]), len(asked))
 
 
-@pytest.mark.parametrize("module", mathematics.EXTRAPOLATION_MODULES)
-def test_every_extrapolation_module_extends_one_of_training(module):
+def test_every_extrapolation_module_extends_one_of_training():
     answers = dict.fromkeys(mathematics.MODULES, "")
-    assert measures.nearest(module, answers) in mathematics.MODULES
+    for module in mathematics.EXTRAPOLATION_MODULES:
+        extended = measures.nearest(module, answers)
+        suffix = module.removeprefix(extended)
+        assert extended in mathematics.MODULES
+        assert suffix in ("", "_big", "_longer", "_more", "_more_samples")
+    assert measures.nearest("numbers__other", answers) == ""
 
 
 def test_a_sample_is_evenly_spaced_and_never_more_than_there_is():
     source = small().data.open()
     whole = list(source.questions("interpolate", "numbers__is_factor"))
     assert list(measures.Sampled(source, 4).questions("interpolate", "numbers__is_factor")) == whole[::3]
+    five = list(measures.Sampled(source, 5).questions("interpolate", "numbers__is_factor"))
+    assert five == [whole[index] for index in (0, 2, 4, 7, 9)]
+    assert measures.Sampled(source, 4).modules("interpolate") == source.modules("interpolate")
     for count in (0, 12, 100):
         assert list(measures.Sampled(source, count).questions("interpolate", "numbers__is_factor")) == whole
 
@@ -81,17 +149,32 @@ def test_a_summary_has_the_interval_of_every_module():
     assert list(record["interpolate"]["modules"]) == list(config.data.modules)
     for entry in record["interpolate"]["modules"].values():
         low, high = entry["interval"]
-        assert 0 <= low <= entry["right"] / entry["total"] <= high <= 1
+        n, share, z = 12, entry["right"] / 12, 1.959964
+        middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+        assert (low, high) == pytest.approx((max(0, middle - half), middle + half), abs=1e-6)
+        assert entry["total"] == n
+
+
+@pytest.mark.parametrize(("rows", "axes"), [(8, ("data",)), (6, ())])
+def test_batches_are_spread_over_devices_if_they_divide(monkeypatch, rows, axes):
+    mesh = jax.sharding.AbstractMesh((4,), ("data",))
+    monkeypatch.setattr(measures.runtime.Layout, "mesh_to_measure", lambda self: mesh)
+    monkeypatch.setattr(measures.jax, "device_put", lambda arrays, sharding: [*arrays, sharding])
+    numbers = np.arange(rows)
+    batch = mathematics.Batch(numbers[:, None], numbers[:, None] + 1, numbers, numbers)
+    source, target, sharding = measures.spread(batch)
+    assert (source[0, 0], target[0, 0]) == (0, 1)
+    assert (sharding.mesh, tuple(sharding.spec)) == (mesh, axes)
 
 
 def test_a_batch_of_any_size_can_be_measured():
-    config = small(eval_batch_size=7)
-    model = config.model.make()
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
-    source = config.data.open()
+    config = with_data(buckets=("162x32",))
+    trained, source = talkative(mathematics.DEFAULT), config.data.open()
+    model, params = trained.model, trained.params
     scores = [
         measures.measure(measures.by_forcing(model), params, measures.test_batches(other, source, 0))
-        for other in (config, small(eval_batch_size=4))
+        for other in (config, dataclasses.replace(config, eval_batch_size=7))
     ]
     assert scores[0] == scores[1]
     assert np.isfinite(scores[0]["interpolate"].average)

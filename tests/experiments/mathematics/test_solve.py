@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 
 from experiments.mathematics import figures, solve, train
 from experiments.mathematics.load import load
-from tests.experiments.mathematics.small import with_model
-from tp_transformer import TPTransformer, roles
+from tests.experiments.mathematics.small import talkative
+from tp_transformer import TPTransformer, mathematics, roles
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -122,6 +123,8 @@ def test_without_test_questions_those_asked_are_clustered(run):
 
 def test_what_cannot_be_clustered_is_told(run):
     trained = load(run)
+    with pytest.raises(ValueError, match="--module: got 'numbers__gcd', expected one of 'numbers__place"):
+        clusters_of(trained, module="numbers__gcd")
     with pytest.raises(ValueError, match="head: got 5, expected 0 to 1"):
         clusters_of(trained, head=5)
     with pytest.raises(ValueError, match="k: got 9999"):
@@ -130,17 +133,56 @@ def test_what_cannot_be_clustered_is_told(run):
         solve.Solver(trained, None).picture([QUESTION])
 
 
-@pytest.mark.slow
-def test_a_transformer_answers_without_roles(tmp_path):
-    config = with_model(name="transformer")
-    train.main(config, workdir=tmp_path / "run")
-    trained = load(tmp_path / "run")
+def test_a_transformer_answers_without_roles():
+    trained = talkative(mathematics.DEFAULT, name="transformer")
     assert not isinstance(trained.model, TPTransformer)
-    assert clusters_of(trained) is None
-    lines = solve.Solver(trained, None, beams=2).solve(QUESTION).splitlines()
+    assert clusters_of(trained, [QUESTION]) is None
+    solver = solve.Solver(trained, None, beams=2)
+    lines = solver.solve(QUESTION).splitlines()
     assert lines[0] == QUESTION
     assert lines[1] == f"= {trained.answer([QUESTION])[0]}"
-    assert len(lines) == 4
+    beam = trained.beam(QUESTION, 2)
+    assert lines[2:] == [f"   {probability:7.2%}  {text}" for text, probability in beam]
+    with pytest.raises(ValueError, match="clusters: got None"):
+        solver.labels(QUESTION)
+
+
+def test_the_program_answers_what_is_typed_and_reports_what_it_cannot(run, tmp_path, monkeypatch, capsys):
+    """As the slow tests of the command line, without another process."""
+    flags = {"run": str(run), "step": None, "question": [], "beams": 2, "module": "numbers__is_factor"}
+    flags |= {"head": 1, "clusters": 2, "colour": "never", "picture": str(tmp_path / "roles.png")}
+    monkeypatch.setattr(solve.flags, "FLAGS", types.SimpleNamespace(**flags))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n1\N{MINUS SIGN}1\n{QUESTION[3:]}\n"))
+    solve.main()
+    output, errors = capsys.readouterr()
+    printed = output.splitlines()
+    assert [printed[0], printed[5], printed[10]] == [f"#{QUESTION}%", f"#{QUESTION[3:]}%", flags["picture"]]
+    assert Path(flags["picture"]).is_file()
+    assert errors.startswith("error: ")
+    assert len(errors.splitlines()) == 1
+    trained = load(run)
+    clusters = clusters_of(trained, module="numbers__is_factor", head=1, k=2)
+    assert clusters is not None
+    assert isinstance(trained.model, TPTransformer)
+    labels = roles.assign(clusters, trained.model, trained.params, trained.encode([QUESTION]))
+    assert printed[1] == "".join(map(str, labels[0, : len(QUESTION) + 2]))
+    assert clusters.head == 1
+    (answer,) = trained.answer([QUESTION])
+    assert printed[2] == f"= {answer}"
+    monkeypatch.setattr(solve.flags.FLAGS, "question", ["1\N{MINUS SIGN}1"])
+    with pytest.raises(ValueError, match="\N{MINUS SIGN}"):
+        solve.main()
+
+
+def test_more_clusters_than_signs_are_shown_by_a_plus(run, monkeypatch):
+    trained = load(run)
+    solver = solve.Solver(trained, clusters_of(trained))
+    shown = solver.roles(QUESTION)[1]
+    assert solver.roles(QUESTION)[0] == f"#{QUESTION}%"  # without colour
+    assert len(set(solve.DIGITS)) == 62
+    monkeypatch.setattr(solve, "DIGITS", "01")
+    assert solver.roles(QUESTION)[1] == shown.replace("2", "+")
+    assert clusters_of(trained, k=62).centroids.shape[0] == 62
 
 
 def test_typing_ends_with_an_empty_line_and_asks_at_a_terminal(capsys):

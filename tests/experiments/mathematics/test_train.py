@@ -1,10 +1,12 @@
 """The mathematics experiment as a user starts it: mistakes, a run, its files, a continued run; its loss."""
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import chex
@@ -14,9 +16,10 @@ import pytest
 
 from experiments import runtime
 from experiments.mathematics import measures, train
-from experiments.mathematics.config import get_config
+from experiments.mathematics.config import ModelConfig, get_config
 from tests import on_devices
-from tests.experiments.mathematics.small import small, with_data, with_model
+from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
+from tests.tp_transformer.small import draw
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -84,11 +87,23 @@ def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
         assert f"eval/interpolate/{module}" in rows[-1]
     assert "eval/extrapolate/numbers__place_value_big" in rows[-1]
     assert rows[-1]["loss"] < rows[0]["loss"]
+    for row in rows:  # modules have equal weights
+        own = [row[f"eval/interpolate/{module}"] for module in config.data.modules]
+        assert row["eval/interpolate"] == pytest.approx(sum(own) / 2)
+        assert all(share * 4 == int(share * 4) for share in own)  # of four questions each
     for result in results.values():
         of_split = result.results["interpolate"]["modules"]
         assert {module: entry["total"] for module, entry in of_split.items()} == dict.fromkeys(
             config.data.modules, 12
         )
+        always = measures.commonest_answers(config, config.data.open())
+        batches = measures.test_batches(config, config.data.open(), 0)
+        for split, questions in batches.items():
+            scores = measures.always(always, questions).to_json()["modules"]
+            recorded = result.results["commonest_answer"][split]["modules"]
+            assert {name: entry["right"] for name, entry in recorded.items()} == {
+                name: entry["right"] for name, entry in scores.items()
+            }
         assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
     counts = [result.results["parameters"] for result in results.values()]
     assert abs(counts[1] / counts[0] - 1) < 0.02
@@ -99,7 +114,12 @@ def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
 def test_a_finished_run_returns_at_once_and_draws_no_questions_again(mathematics_run, monkeypatch):
     config, workdir, results = mathematics_run
     monkeypatch.setattr(measures, "measure", None)  # calling it would fail
+    drawn = []
+    monkeypatch.setattr(
+        train.figures, "draw", lambda workdir, configs, results, source: drawn.append(configs)
+    )
     again = train.main(config, workdir=workdir)
+    assert [list(configs) for configs in drawn] == [["tp_transformer", "baseline"]]
     assert {name: result.summary for name, result in again.items()} == json.loads(
         json.dumps({name: result.summary for name, result in results.items()})
     )
@@ -123,11 +143,11 @@ def test_the_loss_is_the_mean_over_symbols_of_the_answers(name):
     """Against log-probabilities summed question by question, without padding."""
     config = with_model(name=name)
     model, batch = config.model.make(), train.training_batches(config, config.data.open())[0]
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
+    params = draw(model)
     loss = jax.jit(train.make_loss(model))
     sums = loss(params, {"source": batch.source, "target": batch.target}, jax.random.key(1))
     apply = jax.jit(lambda source, target: model.apply({"params": params}, source, target))
-    total, count, right = 0.0, 0, 0
+    total, count, right, symbols = 0.0, 0, 0, 0
     for source, target in zip(batch.source, batch.target, strict=True):
         # The padding of a question alone is kept, so that one program does for all.
         target = target[target != 0]
@@ -137,23 +157,71 @@ def test_the_loss_is_the_mean_over_symbols_of_the_answers(name):
         total -= sum(logs[place, symbol] for place, symbol in enumerate(target[1:]))
         count += len(target) - 1
         right += bool((logs.argmax(-1) == target[1:]).all())
+        symbols += int((logs.argmax(-1) == target[1:]).sum())
     assert int(sums.denominator) == count
     assert float(sums.numerator) == pytest.approx(total, rel=1e-5)
     assert [int(part) for part in sums.metrics["exact_match"]] == [right, len(batch.source)]
+    assert [int(part) for part in sums.metrics["symbols_right"]] == [symbols, count]
+
+
+def test_padding_is_the_models():
+    config = small()
+    model, batch = config.model.make().clone(pad=5), train.training_batches(config, config.data.open())[0]
+    params = draw(model)
+    loss = jax.jit(train.make_loss(model))
+    sums = loss(params, {"source": batch.source, "target": batch.target}, jax.random.key(1))
+    assert int(sums.denominator) == np.sum(batch.target[:, 1:] != 5)
 
 
 def test_dropout_takes_part_in_training_alone():
     config = with_model(dropout_rate=0.5)
     model, batch = config.model.make(), train.training_batches(config, config.data.open())[0]
-    params = jax.jit(train.make_init(model))(jax.random.key(0))
+    params = draw(model)
     arrays = {"source": batch.source, "target": batch.target}
     loss = jax.jit(train.make_loss(model))
     losses = [float(loss(params, arrays, jax.random.key(seed)).numerator) for seed in (1, 2, 1)]
     assert losses[0] == losses[2] != losses[1]
+    logits = jax.jit(functools.partial(measures.logits, model))
+    still = logits(params, batch.source, batch.target[:, :-1])
+    chosen = np.take_along_axis(np.asarray(jax.nn.log_softmax(still)), batch.target[:, 1:, None], -1)[..., 0]
+    usual = -chosen[batch.target[:, 1:] != 0].sum()
+    assert all(abs(loss - usual) > 1e-3 for loss in losses)
 
 
-def test_drawn_questions_of_another_kind_are_not_taken(tmp_path):
+def test_mistakes_in_the_data_are_reported_before_anything_is_written(tmp_path):
+    with pytest.raises(runtime.WorkdirError, match=r"config\.data: .*expected room for question"):
+        train.main(with_data(buckets=("20x4",)), workdir=tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(runtime.WorkdirError, match=r"config\.data: .*at least one of the folders"):
+        train.main(with_data(directory=str(tmp_path / "empty")), workdir=None)
+
+
+@pytest.mark.parametrize(
+    ("session", "step", "trained"), [(0, 2, 2), (5, 2, 1), (5, 4, 2)], ids=["no limit", "ended", "over"]
+)
+def test_a_session_that_ended_early_leaves_the_baseline_for_the_next(monkeypatch, session, step, trained):
+    """The run of the model has four steps; the baseline differs from it in the model alone."""
+    seen = []
+
+    def one(config, source, workdir, parallel):
+        seen.append((config, parallel))
+        return types.SimpleNamespace(step=step, train_seconds=5.0)
+
+    monkeypatch.setattr(train, "train", one)
+    baseline = dataclasses.replace(MODEL, name="transformer", num_heads=1)
+    config = small(session_seconds=session, baseline=baseline, role_head=1)
+    found = train.main(config, workdir=None, parallel="shard_map")
+    assert list(found) == ["tp_transformer", "baseline"][:trained]
+    assert seen[0] == (config, "shard_map")
+    if trained == 2:
+        none = ModelConfig(name="none")
+        assert seen[1][0] == dataclasses.replace(config, model=baseline, baseline=none, role_head=0)
+
+
+def test_drawn_questions_of_another_kind_are_not_taken(tmp_path, capsys):
     train.open_questions(small(), tmp_path)
+    assert capsys.readouterr().err == ""  # no progress of what takes no time
     with pytest.raises(runtime.WorkdirError, match=r"config.data: .*contains another set"):
         train.main(with_data(seed=1), workdir=tmp_path)
 

@@ -77,6 +77,19 @@ def test_hosts_share_each_batch(hosts):
     assert sum(map(len, seen)) == len(set.union(*seen)) == 32 * len(whole)
 
 
+def test_the_seed_is_that_of_the_order():
+    """Another seed, another order; without shuffling, questions come as the source has them."""
+    first, again, other = (Batches(SET, "train", batch_size=32, seed=seed)[0] for seed in (0, 0, 1))
+    assert _equal(first, again)
+    assert not _equal(first, Batches(SET, "train", batch_size=32)[1])
+    assert not _equal(first, other)
+    assert _equal(first, Batches(SET, "train", batch_size=32)[0])
+    still = Batches(SET, "train", batch_size=32, buckets=WHOLE, shuffle=False)
+    assert len(still) == 28  # the last batch of four is left out
+    np.testing.assert_array_equal(still[1].index, np.arange(32, 64))
+    np.testing.assert_array_equal(still[9].module, [0] * 12 + [1] * 20)
+
+
 def test_evaluation_has_every_question_once():
     """The last batch is filled with rows that have no question and do not affect the loss."""
     batches = Batches(SET, "interpolate", batch_size=64, shuffle=False, keep_last=True)
@@ -145,6 +158,7 @@ def test_own_vocabulary_and_modules():
         ({"split": "test"}, "split: got 'test'"),
         ({"split": "extrapolate"}, "source: got no module of extrapolate"),
         ({"process_index": 2, "process_count": 2}, r"process_index: got 2, expected 0 to 1"),
+        ({"process_index": -1}, "process_index: got -1, expected 0 to 0"),
         ({"batch_size": 9, "process_count": 2}, "batch_size: got 9, expected a multiple of process_count=2"),
         ({"batch_size": 1000}, "batch_size: got 1000, expected at most 900, all questions"),
         ({"buckets": ((30, 10),)}, "buckets: got .* expected room for question"),
@@ -161,7 +175,8 @@ def test_refusals(arguments, message):
 def test_dataset_refusals():
     """Invalid numbers of threads and steps are rejected."""
     batches = Batches(SET, "train", batch_size=8)
-    with pytest.raises(ValueError, match=r"threads: got .*, expected at least 1"):
-        batches.dataset(threads=0)
+    for name, value, least in (("threads", 0, 1), ("ahead", 0, 1), ("workers", -1, 0)):
+        with pytest.raises(ValueError, match=f"{name}: got {value}, expected at least {least}"):
+            batches.dataset(**{name: value})
     with pytest.raises(ValueError, match=r"steps: got .*, expected at least 0"):
         batches.dataset(-1)

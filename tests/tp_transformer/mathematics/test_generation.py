@@ -81,9 +81,23 @@ def _program(tmp_path: Path) -> Path:
     return path
 
 
-def test_files_hold_what_the_source_gives(tmp_path):
-    """Files have the published layout, and no temporary files remain."""
+def test_files_hold_what_the_source_gives(tmp_path, monkeypatch):
+    """Files have the published layout, no temporary files remain; what takes longest is made first."""
+    made = []
+
+    def make(root, part, *others):
+        made.append(part)
+        return make_part(root, part, *others)
+
+    make_part = mathematics_generation._make_part
+    monkeypatch.setattr(mathematics_generation, "_make_part", make)
     source = generate(tmp_path, SET, processes=1, show=False)
+    tests = [part for part in made if not part.split.startswith("train")]
+    training = made[len(tests) :]
+    for some in (tests, training):
+        assert some
+        assert some == sorted(some, key=lambda part: (-part.seconds, part))
+    assert all(part.split.startswith("train") for part in training)
     assert isinstance(source, TextDirectory)
     for split in SPLITS:
         assert source.modules(split) == SET.modules(split)
@@ -106,11 +120,14 @@ def test_only_training_or_only_tests(tmp_path, train, test):
 
 
 def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
-    """No question is drawn again, even with other package versions."""
+    """No question is drawn again, even with other package versions; files of a killed process go."""
     generate(tmp_path, SET, processes=1, show=False)
+    left = tmp_path / "train-easy" / ".numbers__place_value.txt.abc.tmp"
+    left.write_text("What")
     monkeypatch.setattr(mathematics_generation, "draw", None)
     monkeypatch.setattr(mathematics_generation.importlib.metadata, "version", lambda name: "9.9")
     generate(tmp_path, SET, processes=1, show=False)
+    assert not left.exists()
 
 
 def test_several_processes_end_with_the_same_files(tmp_path, whole):
@@ -127,13 +144,12 @@ def test_several_processes_end_with_the_same_files(tmp_path, whole):
     assert result.stderr.splitlines()[-1].startswith("generating: 930 of 930 questions")
 
 
-@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_killed_and_started_again(tmp_path, whole, processes):
+def test_killed_and_started_again(tmp_path, whole):
     """After two kills at arbitrary moments, the third run completes with the same files."""
     program, root = _program(tmp_path), tmp_path / "set"
     for done in (3, 12):
         running = subprocess.Popen(
-            [sys.executable, program, root, processes], stderr=subprocess.PIPE, start_new_session=True
+            [sys.executable, program, root, "2"], stderr=subprocess.PIPE, start_new_session=True
         )
         seen = set()  # parts disappear as files are written
         while running.poll() is None and len(seen) < done:
@@ -256,8 +272,33 @@ def test_a_damaged_part_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(mathematics_generation, "_make_part", spoil)
     with pytest.raises(ValueError, match=r"00001\.txt: got 1 lines, expected 32; remove the file"):
         generate(tmp_path, SET, processes=1, show=False)
+    for path in tmp_path.glob("*/*.txt"):  # of what is finished no parts are left
+        assert not (tmp_path / ".parts" / path.parent.name / path.stem).exists()
     seen[0].unlink()
     generate(tmp_path, SET, processes=1, show=False)
+
+
+def test_progress_is_measured_by_time(capsys, monkeypatch):
+    """What was made before does not count for the speed; a line at most every half minute, and at the end."""
+    now = [100.0]
+    monkeypatch.setattr(mathematics_generation.time, "monotonic", lambda: now[0])
+    speeds = {"a": 1.0, "b": 2.0}
+    monkeypatch.setattr(mathematics_parts, "_speed", lambda split, module: speeds[module])
+    parts = [mathematics_parts.Part("train-easy", module, n, 60) for module in "ab" for n in range(2)]
+    progress = mathematics_generation._Progress(parts, True)  # 60 s for each part of a, 30 s of b
+    progress.add(parts[0])
+    now[0] += 29
+    progress.add(parts[1], made_now=True)
+    assert capsys.readouterr().err == ""
+    now[0] += 1
+    progress.add(parts[2], made_now=True)  # 90 s of work took 30 s; 30 s of work are left
+    assert capsys.readouterr().err == "generating: 180 of 240 questions, 10 s left\n"
+    progress.add(parts[3], made_now=True)
+    assert capsys.readouterr().err == "generating: 240 of 240 questions, 0 s left\n"
+    quiet = mathematics_generation._Progress(parts, False)
+    quiet.add(*parts, made_now=True)
+    quiet.close()
+    assert capsys.readouterr().err == ""
 
 
 def test_excluded_fingerprints_survive_the_file(tmp_path):

@@ -1,5 +1,7 @@
 """Drawing questions: determinism, coverage of modules, correctness of answers."""
 
+import collections
+import importlib
 import json
 import random
 import re
@@ -119,7 +121,7 @@ def test_the_same_in_another_process():
 
 @pytest.mark.unchecked  # beartype itself draws from Python's generator
 def test_other_generators_are_left_alone():
-    """Drawing does not change the state of Python's and NumPy's global generators."""
+    """Drawing does not change the state of Python's, NumPy's and SymPy's global generators."""
 
     def numbers():
         return random.random(), float(np.random.rand())  # noqa: NPY002
@@ -132,6 +134,25 @@ def test_other_generators_are_left_alone():
     first = numbers()
     draw("train-easy", "arithmetic__div", 3, seed=0)
     assert [first, numbers()] == expected
+    rng = importlib.import_module("sympy.core.random").rng
+    before = rng.getstate()
+    draw("train-easy", "polynomials__expand", 1, seed=0)
+    assert rng.getstate() == before
+
+
+def test_what_is_too_long_is_drawn_again_and_what_is_unknown_is_an_error(monkeypatch):
+    """160 and 30 characters are the most."""
+    problem = collections.namedtuple("problem", "question answer")
+    drawn = [("a" * 161, "1"), ("b" * 160, "1" * 30), ("c", "1" * 31), ("d", "2"), ("e", "B")]
+    samples = iter(drawn)
+    sampler = {"numbers__gcd": lambda: problem(*next(samples))}
+    monkeypatch.setattr(mathematics_questions, "_samplers", lambda split: sampler)
+    assert draw("train-easy", "numbers__gcd", 2, seed=0) == [drawn[1], drawn[3]]
+    with pytest.raises(RuntimeError, match="train-easy/numbers__gcd: 'e', 'B' is not in the vocabulary"):
+        draw("train-easy", "numbers__gcd", 1, seed=0)
+    samples = iter([("B", "1")])
+    with pytest.raises(RuntimeError, match="'B', '1' is not in the vocabulary"):
+        draw("train-easy", "numbers__gcd", 1, seed=0)
 
 
 def _value(expression: str, **letters: Fraction) -> Fraction:
@@ -202,12 +223,30 @@ def test_refusals(arguments, message):
         draw(*arguments, seed=0)
     with pytest.raises(ValueError, match=r"seed: got .*, expected at least 0"):
         draw("interpolate", "numbers__gcd", 1, seed=-1)
+    with pytest.raises(ValueError, match="part: got -1, expected at least 0"):
+        draw("interpolate", "numbers__gcd", 1, seed=0, part=-1)
 
 
 def test_an_exhausted_module_is_said_to_be_one():
     """If every question is excluded, drawing raises instead of looping forever."""
     with pytest.raises(ValueError, match=r"exclude: got all of .* numbers__place_value of train-easy"):
         draw("train-easy", "numbers__place_value", 1, seed=0, exclude=_Everything())
+
+
+def test_only_a_thousand_excluded_draws_in_a_row_exhaust_a_module():
+    class Counting:
+        """Excludes as many draws in a row as given, then allows one, and so on."""
+
+        def __init__(self, row):
+            self.row, self.seen = row, 0
+
+        def __contains__(self, item):
+            self.seen += 1
+            return self.seen % (self.row + 1) != 0
+
+    assert len(draw("train-easy", "measurement__time", 3, seed=0, exclude=Counting(999))) == 3
+    with pytest.raises(ValueError, match="exclude: got all of 1000 consecutive draws"):
+        draw("train-easy", "measurement__time", 1, seed=0, exclude=Counting(1000))
 
 
 def test_a_question_is_a_pair():

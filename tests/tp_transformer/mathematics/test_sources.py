@@ -111,6 +111,7 @@ class TestGenerator:
         """All 56 and 15 modules."""
         assert Generator().modules("train-easy") == MODULES
         assert Generator().modules("extrapolate") == EXTRAPOLATION_MODULES
+        assert (Generator().train, Generator().test, Generator().seed) == (3000, 100, 0)
 
 
 class TestTextDirectory:

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import stat
 
 import hypothesis
 import numpy as np
@@ -27,6 +28,7 @@ def test_reads_what_was_written(tmp_path, pairs, data):
     """Random access, iteration and lengths agree; the file has the published format."""
     path = tmp_path / "module.txt"
     write_questions(path, pairs)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert path.read_text(encoding="ascii") == "".join(f"{q}\n{a}\n" for q, a in pairs)
     questions = TextQuestions(path)
     assert len(questions) == len(pairs)
@@ -53,7 +55,9 @@ def test_travels_to_another_process(tmp_path):
     questions = TextQuestions(path)
     sent = pickle.dumps(questions)
     assert len(sent) < 1500  # lengths and places, not the text
-    assert list(pickle.loads(sent)) == list(questions)
+    copy = pickle.loads(sent)
+    assert list(copy) == list(questions)
+    assert copy.take(range(199, -1, -1)) == [(f"{i}?", str(i)) for i in range(199, -1, -1)]
     path.write_text("1?\n1\n", encoding="ascii")
     with pytest.raises(ValueError, match=r"got 5 bytes, expected"):
         pickle.loads(sent)

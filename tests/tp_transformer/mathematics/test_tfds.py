@@ -92,7 +92,7 @@ def test_what_it_does_not_have(prepared):
             ValueError, match=f"split: got '{split}', expected one of train, interpolate for a TFDS"
         ):
             source.modules(split)
-    with pytest.raises(ValueError, match="split: got 'validation'"):
+    with pytest.raises(ValueError, match=r"^split: got 'validation', (?!.*TFDS)"):
         source.modules("validation")  # pyrefly: ignore
     with pytest.raises(
         ValueError, match="arithmetic__div: not prepared; available modules of train: arithmetic__mul"
@@ -104,6 +104,16 @@ def test_what_it_does_not_have(prepared):
         ValueError, match=r"split: got 'validation', expected one of those of .*: (train, test|test, train)"
     ):
         TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "validation")  # pyrefly: ignore
+
+
+def test_the_newest_version_is_read(tmp_path):
+    """By numbers, not by letters: 1.10.0 is newer than 1.9.0."""
+    for version in ("1.10.0", "1.9.0", "other"):
+        folder = tmp_path / "math_dataset" / MODULE / version
+        folder.mkdir(parents=True)
+        (folder / "dataset_info.json").touch()
+    with pytest.raises(ValueError, match=rf"{MODULE}/1\.10\.0: damaged, or not prepared"):
+        TFDSDirectory(tmp_path).questions("train", MODULE)
 
 
 def test_an_empty_folder(tmp_path):
@@ -162,3 +172,16 @@ def test_a_record_without_a_text_is_named(prepared):
     questions = TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "test")
     with pytest.raises(ValueError, match=r"test, record 3: TypeError"):
         questions._decode(3, {"question": None, "answer": b"1"})
+
+
+def test_records_have_lengths_of_the_datasets(prepared):
+    questions = TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "test")
+    for sizes in ((160, 30), (1, 1)):
+        question, answer = (b"1" * size for size in sizes)
+        found = questions._decode(3, {"question": question, "answer": answer})
+        assert found == (question.decode(), answer.decode())
+    for sizes in ((161, 30), (160, 31), (0, 1), (1, 0)):
+        question, answer = (b"1" * size for size in sizes)
+        message = f"record 3: got {sizes[0]} and {sizes[1]} characters in question and answer"
+        with pytest.raises(ValueError, match=message):
+            questions._decode(3, {"question": question, "answer": answer})

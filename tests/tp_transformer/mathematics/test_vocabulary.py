@@ -71,8 +71,14 @@ def test_decoding_stops_at_the_first_end_or_padding():
         (lambda: DEFAULT.encode_batch(["1", "2?", "x#"]), "'#' at position 1"),
         (lambda: DEFAULT.encode_batch(["1", "\u00e9"]), "'\u00e9' at position 0"),
         (lambda: DEFAULT.encode_batch(["123"], 4), "length: got 4, expected at least 5"),
+        (lambda: DEFAULT.decode([START, -1]), "-1 at position 1, expected 0 to 71"),
+        (lambda: Vocabulary(""), "expected one or more ASCII characters"),
+        (lambda: Vocabulary("\u00e9"), "expected one or more ASCII characters"),
+        (lambda: Vocabulary("ab", pad=-1), "three different ids"),
+        (lambda: Vocabulary("ab", first=254), "got 256 symbols, expected all ids below 255"),
         (lambda: DEFAULT.decode([START, 72]), "72 at position 1, expected 0 to 71"),
         (lambda: Vocabulary("aba"), r"got \['a'\] more than once"),
+        (lambda: Vocabulary("fbafabf"), r"got \['a', 'b', 'f'\] more than once"),
         (lambda: Vocabulary("a\n"), "no line breaks"),
         (lambda: Vocabulary("ab", pad=1, start=1), "three different ids"),
         (lambda: Vocabulary("ab", end=3), "below first=3"),
@@ -82,6 +88,14 @@ def test_refusals(call, message):
     """Errors state the position."""
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_as_many_symbols_as_ids():
+    """The largest vocabulary, and the shortest batch; without a length, that of the longest text."""
+    assert Vocabulary("ab", first=253).decode([1, 254, 253]) == "ba"
+    assert DEFAULT.encode_batch(["123"], 5).shape == (1, 5)
+    assert DEFAULT.encode_batch(["1", "123"]).shape == (2, 5)
+    assert DEFAULT.encode_batch([]).shape == (0, 2)
 
 
 def test_frozen():
