@@ -113,8 +113,8 @@ class DecoderLayer(ReasonerLayer):
         unary: Float[Array, "B T D1"],
         relation: Float[Array, "B D2 T C"],
         mask: Bool[Array, "#B 1 T C"],
-        inputs: Premises | None = None,
-        deterministic: bool = True,
+        inputs: Premises | None,
+        deterministic: bool,
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"], Premises]:
         """Returns the atoms of whole texts after one more step, and the premises read on the way.
 

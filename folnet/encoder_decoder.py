@@ -65,8 +65,8 @@ class FOLNetTargetDecoder(nn.Module):
         embeddings: Embeddings,
         encoded: Encoded,
         target_ids: Int[Array, "B T"],
-        attention_mask: Bool[Array, "B T"] | None = None,
-        deterministic: bool = True,
+        attention_mask: Bool[Array, "B T"] | None,
+        deterministic: bool,
     ) -> tuple[Float[Array, "B T D1"], list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]]]:
         """Returns u_L(x) of the target, whose tokens all have segment 0, and the atoms of all layers."""
         inputs, length = encoded.real.shape[1], target_ids.shape[1]

@@ -304,7 +304,7 @@ def _check_options(config, length: int, max_new_tokens: int, **words: int | None
         raise ValueError(f"max_new_tokens: got {max_new_tokens!r}, expected an integer of at least 1")
     # The model does not read the last new token.
     if config.absolute_position and length + max_new_tokens - 1 > config.max_position_embeddings:
-        most = max(config.max_position_embeddings - length + 1, 0)
+        most = config.max_position_embeddings - length + 1
         raise ValueError(
             f"max_new_tokens: got {max_new_tokens}, expected at most {most} after {length} tokens "
             f"(max_position_embeddings = {config.max_position_embeddings} absolute positions)"

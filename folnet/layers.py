@@ -94,8 +94,8 @@ class ReasonerLayer(nn.Module):
         self,
         atoms: tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]],
         concluded: tuple[Float[Array, "B X D1"] | None, Float[Array, "B D2 X C"] | None],
-        relation_mask: Bool[Array, "#B 1 #X #C"] | None = None,
-        deterministic: bool = True,
+        relation_mask: Bool[Array, "#B 1 #X #C"] | None,
+        deterministic: bool,
     ) -> tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]]:
         """Adds a stage's conclusions to the residual streams; None stands for no conclusion."""
         unary, relation = (

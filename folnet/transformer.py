@@ -84,8 +84,8 @@ class TransformerEmbeddings(Tables):
         self,
         input_ids: Int[Array, "B T"] | None,
         token_type_ids: Int[Array, "B T"],
-        inputs_embeds: Float[Array, "B T D1"] | None = None,
-        deterministic: bool = True,
+        inputs_embeds: Float[Array, "B T D1"] | None,
+        deterministic: bool,
     ) -> Float[Array, "B T D1"]:
         """Returns the features of tokens before the first layer, in the compute dtype."""
         unary = self.properties(input_ids, token_type_ids)

@@ -99,10 +99,10 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         unary: Float[Array, "B T D1"],
-        bias: Float[Array, "#B H T T"] | None = None,
-        counts: Float[Array, "B R T T"] | None = None,
-        mask: Bool[Array, "#B 1 #T #T"] | None = None,
-        deterministic: bool = True,
+        bias: Float[Array, "#B H T T"] | None,
+        counts: Float[Array, "B R T T"] | None,
+        mask: Bool[Array, "#B 1 #T #T"] | None,
+        deterministic: bool,
     ) -> Float[Array, "B T D1"]:
         """Applies attention; `counts` says how often each given relation holds for a pair."""
         batch, length, _ = unary.shape

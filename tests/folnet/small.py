@@ -65,7 +65,10 @@ def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
 
 @functools.cache
 def recorded_outputs(name: str) -> dict[str, Any]:
-    """Returns our outputs for a recorded encoder and its heads, compiled together."""
+    """Returns our outputs for a recorded encoder and its heads, compiled together.
+
+    Classes and spans are read from the outputs of the encoder, which they share.
+    """
     models = {
         head: recorded_model(name, model, "pretraining" if head == "encoder" else head)
         for head, model in (
@@ -75,14 +78,17 @@ def recorded_outputs(name: str) -> dict[str, Any]:
             ("span", folnet.FOLNetForQuestionAnswering),
         )
     }
-    more = {"pretraining": {"mlm_positions": jnp.asarray(recorded(name)["input/mlm_positions"], jnp.int32)}}
+    masked = jnp.asarray(recorded(name)["input/mlm_positions"], jnp.int32)
 
     @quickly
     def run(params, ids, types):
-        return {
-            head: apply(model, params[head], ids, types, **more.get(head, {}))
-            for head, (model, _) in models.items()
-        }
+        def outputs(head, *given, **options):
+            return apply(models[head][0], params[head], *given, **options)
+
+        encoded = outputs("encoder", ids, types)
+        heads = {head: outputs(head, encoded, True, method="_head") for head in ("classification", "span")}
+        words = outputs("pretraining", ids, types, mlm_positions=masked)
+        return {"encoder": encoded, "pretraining": words, **heads}
 
     return run({head: params for head, (_, params) in models.items()}, *recorded_inputs(name))
 

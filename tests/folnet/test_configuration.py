@@ -101,8 +101,49 @@ def test_unknown_fields_are_all_named():
         BASE.replace(depth=3)
 
 
+def test_every_size_is_an_integer_from_one():
+    """All fields with a size as default; the number of relations may be 0."""
+    sizes = [name for name, value in BASE.to_dict().items() if type(value) is int]
+    assert len(sizes) == 15
+    for name in sizes:
+        least = {"relation_vocab_size": 0, "max_distance": 2}.get(name, 1)
+        if name != "relative_attention_max_distance":  # compared with the number of buckets
+            BASE.replace(**{name: least})
+            for value in (least - 1, 2.0, True, 2**31):
+                with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
+                    BASE.replace(**{name: value})
+
+
+def test_bounds_of_fields():
+    """Values at the ends of their ranges are accepted."""
+    BASE.replace(hidden_dropout_prob=0, attention_probs_dropout_prob=0.999, initializer_range=-1)
+    BASE.replace(num_hidden_layers=1000, pretrain_loss="SOP", relative_attention_max_distance=9)
+    BASE.replace(relative_position="t5", relative_attention_max_distance=9)
+    for name in (
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "layer_norm_eps",
+        "initializer_range",
+    ):
+        with pytest.raises(ValueError, match=f"{name}: got True, expected a number"):
+            BASE.replace(**{name: True})
+    with pytest.raises(ValueError, match="pretrain_loss: got 3, expected 'MLM'"):
+        BASE.replace(pretrain_loss=3)
+    with pytest.raises(ValueError, match="dtype: got 3, expected the name"):
+        BASE.replace(dtype=3)
+
+
 def test_the_paper_s_settings():
-    """Table 8, and rows of Table 3."""
+    """Table 8, rows of Table 3, and defaults of the released code."""
+    assert (BASE.vocab_size, BASE.type_vocab_size, BASE.num_labels) == (30528, 2, 2)
+    assert (BASE.hidden_dropout_prob, BASE.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert (BASE.layer_norm_eps, BASE.initializer_range) == (1e-12, 0.02)
+    assert (BASE.max_distance, BASE.max_position_embeddings) == (64, 512)
+    assert (BASE.relative_attention_num_buckets, BASE.relative_attention_max_distance) == (32, 128)
+    assert (BASE.activation, BASE.head_activation, BASE.cjoin) == ("gelu", "gelu", "released")
+    assert (BASE.pretrain_loss, BASE.dtype, BASE.remat) == ("MLM.NSP", "float32", "none")
+    assert not BASE.absolute_position
+    assert not BASE.diagonal_link
     assert table3(13) == BASE
     assert table3(15) == BASE.replace(pretrain_loss="MLM.SOP")
     assert (LARGE.num_attention_heads * LARGE.head_size, LARGE.num_hidden_layers) == (1024, 24)

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 import folnet
-from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, convert, parameters
+from folnet import (
+    FOLNet,
+    FOLNetConfig,
+    FOLNetForPreTraining,
+    FOLNetForSequenceClassification,
+    convert,
+    parameters,
+)
 from folnet.transformer_configuration import TransformerConfig
 from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 NAME = "folnet_full"
 UNUSED = {"max_span", "span_dim", "aux_length", "glob_size", "span_size", "unit_size"}
@@ -55,6 +64,11 @@ def test_back_and_there(cls):
         head_activation="relu",
         num_labels=3,
         initializer_range=-1.0,
+        layer_norm_eps=1e-5,
+        type_vocab_size=3,
+        hidden_dropout_prob=0.2,
+        attention_probs_dropout_prob=0.2,
+        pretrain_loss="MLM",
     )
     params = small.draw(cls(config))
     theirs, state = convert.to_torch(config, params)
@@ -174,6 +188,27 @@ def test_settings_may_be_left_out_or_counted():
     config["mixer_ops"] = {int(arity): names for arity, names in config["mixer_ops"].items()}
     config["pretrain_loss"] += ".SCL"
     assert convert.from_torch_config(config) == want
+
+
+def test_settings_that_are_left_out_have_the_defaults():
+    """All but the sizes that every checkpoint states."""
+    config = small.recorded(NAME)["config"]
+    few = {name: config[name] for name in convert.REQUIRED}
+    found = convert.from_torch_config(few)
+    want = FOLNetConfig(
+        vocab_size=48,
+        hidden_size=32,
+        relation_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        head_size=8,
+        intermediate_size=64,
+        relation_intermediate_size=16,
+    )
+    assert found == want
+    # One class score and no number of classes is regression, not multiple choice.
+    one = {"classifier.weight": np.zeros((1, 32))}
+    assert convert.class_of(few, one) is FOLNetForSequenceClassification
 
 
 def test_settings_that_the_released_code_has_not():

@@ -4,9 +4,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from folnet.decoder_layers import Premises, is_slot
 from folnet.operators import softmax_kernel
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 RNG = np.random.default_rng(0)
 

@@ -10,6 +10,8 @@ from folnet import distances, positions
 from tests.folnet import small
 from tests.folnet.small_decoders import OTHER
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 TYPES = jnp.asarray([[0, 0, 0, 1, 1, 1, 0], [0] * 7])
 LENGTH = 7
 KINDS = {"folnet": {}, "t5": OTHER, "none": {"relative_position": "none"}}

@@ -7,6 +7,8 @@ import pytest
 
 from folnet.dropout import LEVELS, Dropout, drop, kept, kept_levels
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.mark.parametrize("rate", [0.1, 2**-10])
 def test_as_many_as_the_rate_says(rate):
@@ -20,6 +22,9 @@ def test_as_many_as_the_rate_says(rate):
     for half in (mask[:, ::2], mask[:, 1::2], mask[:, -1:]):
         assert abs(half.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / half.size)
     both = (~mask[:, :-1:2] & ~mask[:, 1::2]).mean()
+    if rate == 0.1:  # rows and columns are drawn separately
+        assert len(np.unique(mask, axis=0)) == rows
+        assert len(np.unique(mask.T, axis=0)) == columns
     expected = rate**2
     assert abs(both - expected) < 5 * np.sqrt(expected / mask[:, 1::2].size)
 
@@ -33,6 +38,23 @@ def test_any_shape(shape):
     assert outputs.dtype == inputs.dtype
     assert set(np.unique(outputs)) <= {0.0, 2.0}
     np.testing.assert_array_equal(outputs, drop(jax.random.key(0), 0.5, inputs))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 1 - 1e-6, 2**-16])
+def test_so_many_of_all_values_are_kept(rate, monkeypatch):
+    """Exactly the number that the scale assumes, if every value of sixteen bits occurs once."""
+    values = np.random.default_rng(0).permutation(LEVELS).astype(np.uint16)
+    monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype: jnp.asarray(values.view(dtype)))
+    mask = kept(jax.random.key(0), rate, (LEVELS,))
+    assert int(mask.sum()) == kept_levels(rate)
+
+
+def test_half_precision():
+    """The type is kept, and kept numbers are multiplied by the rounded scale."""
+    inputs = jnp.asarray([3.0] * 40, jnp.bfloat16)
+    outputs = drop(jax.random.key(0), 0.5, inputs)
+    assert outputs.dtype == jnp.bfloat16
+    assert set(np.unique(np.asarray(outputs, np.float32))) == {0, 6}
 
 
 def test_expectations_are_exact():

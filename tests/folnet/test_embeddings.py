@@ -7,17 +7,22 @@ import pytest
 
 from folnet import positions
 from folnet.embeddings import Embeddings
-from tests.folnet import small
+from tests.folnet import known_dropout, small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 IDS, TYPES = small.tokens()
 LENGTH = IDS.shape[1]
+
+
+EPS = 0.1
 
 
 def normalized(x):
     """Normalizes over the last axis in float64."""
     x = np.asarray(x, np.float64)
     x = x - x.mean(axis=-1, keepdims=True)
-    return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + 1e-12)
+    return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + EPS)
 
 
 def shapes(module):
@@ -34,6 +39,11 @@ def run(config, **atoms):
     return unary, np.moveaxis(np.asarray(relation, np.float64), 1, -1), params
 
 
+def config_with(**fields):
+    """Returns small settings with an epsilon that shows."""
+    return small.config(layer_norm_eps=EPS, **fields)
+
+
 def relative(params, config):
     at = jnp.arange(LENGTH)
     return np.asarray(params["relative"])[positions.relative_ids(at, at, TYPES, TYPES, config.max_distance)]
@@ -41,7 +51,7 @@ def relative(params, config):
 
 def test_words_types_and_relative_positions():
     """The paper's base atoms (10)."""
-    config = small.config()
+    config = config_with()
     unary, relation, params = run(config)
     assert set(params) == {"word", "type", "relative"}
     np.testing.assert_allclose(unary, normalized(params["word"][IDS] + params["type"][TYPES]), atol=1e-5)
@@ -50,7 +60,7 @@ def test_words_types_and_relative_positions():
 
 def test_absolute_positions_alone():
     """Binary base atoms are zeros, also after normalization."""
-    unary, relation, params = run(small.config(relative_position="none", absolute_position=True))
+    unary, relation, params = run(config_with(relative_position="none", absolute_position=True))
     assert set(params) == {"word", "type", "position"}
     assert params["position"].shape[0] == 512
     want = params["word"][IDS] + params["type"][TYPES] + params["position"][None, :LENGTH]
@@ -60,7 +70,7 @@ def test_absolute_positions_alone():
 
 def test_buckets():
     """T5's, the same for each text."""
-    config = small.config(
+    config = config_with(
         relative_position="t5", relative_attention_num_buckets=8, relative_attention_max_distance=5
     )
     _, relation, params = run(config)
@@ -72,7 +82,7 @@ def test_buckets():
 @pytest.mark.parametrize("several", [True, False])
 def test_relations_by_number(several):
     """One or several per pair, -1 for none, added to the relative positions."""
-    config = small.config(relation_vocab_size=4)
+    config = config_with(relation_vocab_size=4)
     ids = np.random.default_rng(0).integers(-1, 4, (2, LENGTH, LENGTH, 3))
     ids[0, 0, 0] = -1
     ids[0, 0, 1] = 2  # thrice
@@ -85,7 +95,7 @@ def test_relations_by_number(several):
 
 def test_atoms_as_vectors():
     """Both kinds are added before normalization; properties can replace the words."""
-    config = small.config()
+    config = config_with()
     rng = np.random.default_rng(0)
     more = rng.normal(size=(2, LENGTH, config.hidden_size)).astype(np.float32)
     pairs = rng.normal(size=(2, LENGTH, LENGTH, config.relation_size)).astype(np.float32)
@@ -99,7 +109,7 @@ def test_atoms_as_vectors():
 
 def test_the_diagonal_link():
     """A token's properties before normalization are added to its pair with itself."""
-    config = small.config(diagonal_link=True)
+    config = config_with(diagonal_link=True)
     _, relation, params = run(config)
     linked = (params["word"][IDS] + params["type"][TYPES]) @ params["diagonal"]["weight"]
     linked = np.asarray(linked) + np.asarray(params["diagonal"]["bias"])
@@ -108,16 +118,79 @@ def test_the_diagonal_link():
     np.testing.assert_allclose(relation, normalized(want), atol=2e-5)
 
 
-def test_the_type_of_the_computation_and_dropout():
-    """bfloat16 after normalization; both kinds have dropout."""
-    module = Embeddings(small.config(dtype="bfloat16", hidden_dropout_prob=0.5))
-    params = small.draw_like(shapes(module))
+def test_the_type_of_the_computation():
+    """Atoms are rounded to bfloat16 once, after normalization in float32."""
+    config = config_with()
+    single, half = (run(config.replace(dtype=name))[:2] for name in ("float32", "bfloat16"))
+    for want, got in zip(single, half, strict=True):
+        want, got = np.asarray(want, np.float64), np.asarray(got, np.float64)
+        assert (np.abs(got - want) <= 0.501 * 2.0**-7 * 2 ** np.floor(np.log2(np.abs(want) + 1e-30))).all()
+    assert half[0].dtype == jnp.bfloat16
+
+
+def test_dropout_of_base_atoms():
+    """Both kinds drop after normalization, each by its own key."""
+    config = config_with(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3)
+    module = Embeddings(config)
+    params = small.draw_like(shapes(module), scale=1)
 
     @small.quickly
-    def run(key):
+    def both(params):
+        with known_dropout.known():
+            rngs = {"dropout": small.key()}
+            dropped = small.apply(module, params, IDS, TYPES, deterministic=False, rngs=rngs)
+        return dropped, small.apply(module, params, IDS, TYPES)
+
+    dropped, plain = both(params)
+    for got, want in zip(dropped, plain, strict=True):
+        np.testing.assert_allclose(got, want * known_dropout.weights(0.2, want.shape), rtol=1e-6)
+
+    def draw(key):
         return small.apply(module, params, IDS, TYPES, deterministic=False, rngs={"dropout": key})
 
-    unary, relation = run(small.key())
-    for atoms in (unary, relation):
-        assert atoms.dtype == jnp.bfloat16
-        assert 0.3 < float((atoms == 0).mean()) < 0.7
+    assert known_dropout.trace(draw) == {(0.2, atoms.shape): 1 for atoms in plain}
+
+
+def test_initial_tables():
+    """All are drawn with the range of the settings, each by its own key."""
+    config = config_with(
+        initializer_range=0.5,
+        vocab_size=400,
+        type_vocab_size=300,
+        absolute_position=True,
+        relation_vocab_size=500,
+        relation_size=14,
+        max_distance=200,
+    )
+    params = jax.jit(lambda key: Embeddings(config).init(key, IDS, TYPES))(small.key())["params"]
+    sizes = {"word": 400, "type": 300, "position": 512, "relative": 402, "relation": 500}
+    assert {name: leaf.shape for name, leaf in params.items()} == {n: (c, 14) for n, c in sizes.items()}
+    for table in params.values():
+        assert abs(float(table.std()) - 0.5) < 0.03
+    assert len({float(table[0, 0]) for table in params.values()}) == len(sizes)
+
+
+def test_positions_may_start_anywhere():
+    """Tokens of texts of different lengths, each continued at its own position."""
+    module = Embeddings(config_with(absolute_position=True, max_position_embeddings=12))
+    params = small.draw_like(shapes(module), scale=1)
+
+    def properties(start):
+        return module.apply({"params": params}, IDS, TYPES, start, method="properties")
+
+    table = {name: np.asarray(leaf) for name, leaf in params.items()}
+    want = table["word"][IDS] + table["type"][TYPES]
+    np.testing.assert_allclose(properties(None), want + table["position"][None, :LENGTH], atol=1e-6)
+    places = np.asarray([[2], [5]]) + np.arange(LENGTH)[None]
+    np.testing.assert_allclose(properties(jnp.asarray([2, 5])), want + table["position"][places], atol=1e-6)
+
+
+def test_logits_are_sums_in_float32():
+    """Products of bfloat16 numbers are not rounded to bfloat16."""
+    module = Embeddings(config_with(dtype="bfloat16"))
+    params = small.draw_like(shapes(module), scale=1)
+    unary = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 14)), jnp.bfloat16)
+    got = module.apply({"params": params}, unary, method="logits")
+    assert got.dtype == jnp.float32
+    word = np.asarray(params["word"].astype(jnp.bfloat16), np.float64)
+    np.testing.assert_allclose(got, np.asarray(unary, np.float64) @ word.T, atol=1e-5)

@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from folnet import parameters
+from folnet import FOLNet, parameters
+from tests.folnet import known_dropout, small
 from tests.folnet.small import SIZES
 from tests.folnet.small_decoders import OTHER, SUBSETS, conditional, first, method, words
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 D1, D2 = SIZES["hidden_size"], SIZES["relation_size"]
 H, S = SIZES["num_attention_heads"], SIZES["head_size"]
@@ -145,10 +148,18 @@ def decoded(params, target, real, encoder_u, encoder_r, layers):
     return u, norm(r), u @ tables["word"].T
 
 
+ALL = first([3, 3], 3)
+
+
+def run(sources=SOURCES, targets=TARGETS, real=ALL):
+    """Returns outputs of a model of two layers with all operators; compiled once."""
+    model, params = conditional(num_hidden_layers=2)
+    return method(model)(params, sources, targets, None, REAL, real)
+
+
 def test_the_appendix_in_loops():
     """Two layers with all operators, for inputs with and without padding."""
-    model, params = conditional(num_hidden_layers=2)
-    out = method(model)(params, SOURCES, TARGETS, None, REAL)
+    params, out = conditional(num_hidden_layers=2)[1], run()
     for b in range(2):
         encoder_u, encoder_r = (
             np.asarray(x[b], np.float64)
@@ -167,47 +178,86 @@ def test_the_appendix_in_loops():
         np.testing.assert_allclose(out.logits[b], logits, atol=1e-4)
 
 
+def test_the_encoder_is_a_folnet():
+    """It reads segments and padding."""
+    model, params = conditional("j.")
+    types = (SOURCES + 1) % 2
+
+    @small.quickly
+    def both(params):
+        given = (SOURCES, types, REAL)
+        want = small.apply(FOLNet(model.config), params["folnet"], *given)
+        return small.apply(model, params, *given, method="encode"), want
+
+    out, want = both(params)
+    np.testing.assert_allclose(out.unary, want.last_hidden_state, atol=1e-5)
+    np.testing.assert_allclose(np.moveaxis(out.relation, 1, -1), want.relation_hidden_state, atol=1e-5)
+    np.testing.assert_array_equal(out.real, REAL)
+
+
 def test_padding_of_the_input_is_not_seen():
     """Whatever its content; real tokens are read."""
-    model, params = conditional()
-    run = method(model)
-    out = run(params, SOURCES, TARGETS, None, REAL)
-    other = run(params, SOURCES.at[1, 2:].add(-3) % 19, TARGETS, None, REAL)
+    out, other = run(), run(SOURCES.at[1, 2:].add(-3) % 19)
     np.testing.assert_array_equal(out.logits, other.logits)
     np.testing.assert_array_equal(out.relation_hidden_state, other.relation_hidden_state)
-    seen = run(params, SOURCES.at[:, 1].add(-3) % 19, TARGETS, None, REAL)
+    seen = run(SOURCES.at[:, 1].add(-3) % 19)
     assert (np.abs(out.logits - seen.logits).max(axis=-1) > 1e-4).all()
+
+
+def test_padding_of_the_target_is_not_seen():
+    """Whatever its content, by all tokens but itself; without its mask it is."""
+    some = ALL.at[0, 1].set(False)
+    out, other = (run(targets=targets, real=some) for targets in (TARGETS, TARGETS.at[0, 1].add(-3) % 19))
+    same = np.abs(out.logits - other.logits).max(axis=-1) == 0
+    np.testing.assert_array_equal(same, [[True, False, True], [True, True, True]])
+    assert np.abs(out.logits - run().logits)[0, 2].max() > 1e-3
 
 
 def test_the_target_is_causal():
     """A later token of the target changes nothing before it."""
-    model, params = conditional()
     for t in range(3):
-        changed = method(model)(params, SOURCES, TARGETS.at[:, t].add(-5) % 19, None, REAL)
-        out = method(model)(params, SOURCES, TARGETS, None, REAL)
+        changed, out = run(targets=TARGETS.at[:, t].add(-5) % 19), run()
         same = np.abs(out.logits - changed.logits).max(axis=-1) == 0
         np.testing.assert_array_equal(same, np.tile(np.arange(3) < t, (2, 1)))
 
 
+def test_dropout_of_the_whole_model():
+    """In the encoder, in the target's base atoms and in the decoder; each place has its own key."""
+    model, params = conditional("j.", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3)
+
+    def apply(key):
+        return small.apply(model, params, SOURCES, TARGETS, None, None, None, False, rngs={"dropout": key})
+
+    assert known_dropout.trace(apply) == {
+        (0.2, (2, 4, D1)): 3,
+        (0.2, (2, D2, 4, 4)): 2,
+        (0.3, (2, H, 4, 4)): 1,
+        (0.2, (2, 3, D1)): 3,
+        (0.2, (2, D2, 3, 7)): 2,
+        (0.3, (2, H, 3, 7)): 1,
+    }
+
+
 def check_steps(operators, **fields):
     model, params = conditional(operators, **fields)
-    whole = method(model)(params, SOURCES, TARGETS, None, REAL)
+    whole = method(model)(params, SOURCES, TARGETS, None, REAL, ALL)
     state = method(model, "prefill", capacity=4)(params, SOURCES, None, REAL)
     for t in range(3):
         logits, state = method(model, "step")(params, TARGETS[:, t], state)
         np.testing.assert_allclose(logits, whole.logits[:, t], atol=2e-5, rtol=1e-5)
 
 
-def test_token_by_token():
+@pytest.mark.parametrize(("operators", "fields"), [("jmc.atp", {"num_hidden_layers": 2}), ("j.", OTHER)])
+def test_token_by_token(operators, fields):
     """The state contains all that later tokens need from input and target."""
-    check_steps("jmc.atp")
+    check_steps(operators, **fields)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operators", SUBSETS[1::3])
-def test_token_by_token_of_many_subsets(operators):
-    """With fewer operators and other base atoms."""
-    check_steps(operators, num_hidden_layers=2, **OTHER)
+def test_token_by_token_of_subsets_of_operators():
+    """Two layers, with every ninth subset and other base atoms."""
+    for operators in SUBSETS[4::9]:
+        check_steps(operators, num_hidden_layers=2, **OTHER)
 
 
 @pytest.mark.parametrize("operators", ["j.", "c.", ".a", "m.t"])

@@ -1,16 +1,21 @@
 """Generation: the loop, sampling, end tokens, padding, prompts of different lengths, the cache."""
 
+import dataclasses
 import itertools
+import types as types_lib
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from folnet import Sampling, generate, generate_from, generation
+from folnet import FOLNetConfig, Sampling, generate, generate_from, generation
 from tests.folnet import small
-from tests.folnet.small_decoders import OTHER, SUBSETS, causal, conditional, first, method, words
+from tests.folnet.small_decoders import OTHER, VOCAB, causal, conditional, first, method, words
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 EOS, PAD = 2, 0
 
@@ -25,25 +30,34 @@ def counting(vocab, ends):
     return step
 
 
+STEPS: list[int] = []
+
+
+@small.quickly
+def searched(logits, ends):
+    """Runs the loop with a step that records its numbers."""
+
+    def step(last, state, count):
+        jax.debug.callback(lambda c: STEPS.append(int(c)), count)
+        return counting(19, ends)(last, state, count)
+
+    return generation.search(step, jnp.int32(0), logits, max_new_tokens=5, pad=PAD, eos=EOS)
+
+
 @pytest.mark.parametrize("ends", [(1, 3, 4), (2, 2, 3), (9, 9, 9)])
 def test_rows_end_by_themselves(ends):
     """An end token is kept and padding follows; the loop stops when no row needs another step."""
     ends = np.asarray(ends)
     starts = np.asarray([5, 7, 9])
     logits = jax.nn.one_hot(np.where(ends == 1, EOS, starts), 19)
-    steps: list[Any] = []
-
-    def step(last, state, count):
-        jax.debug.callback(lambda c: steps.append(int(c)), count)
-        return counting(19, jnp.asarray(ends))(last, state, count)
-
-    tokens, made = generation.search(step, jnp.int32(0), logits, max_new_tokens=5, pad=PAD, eos=EOS)
+    STEPS.clear()
+    tokens, made = searched(logits, jnp.asarray(ends))
     jax.effects_barrier()
     for row, start, end in zip(np.asarray(tokens), starts, ends, strict=True):
         want = [start + i for i in range(min(end - 1, 5))] + [EOS] * int(end <= 5)
         np.testing.assert_array_equal(row, want + [PAD] * (5 - len(want)))
     np.testing.assert_array_equal(made, np.minimum(ends, 5))
-    assert sorted(steps) == list(range(1, min(ends.max(), 5)))
+    assert sorted(STEPS) == list(range(1, min(ends.max(), 5)))
 
 
 def test_without_an_end_token_nothing_ends():
@@ -54,133 +68,205 @@ def test_without_an_end_token_nothing_ends():
     np.testing.assert_array_equal(made, [4, 4])
 
 
-def greedy(logits_after, rows, new):
-    """Generates by the definition: repeatedly appends the most probable word to each row."""
-    rows = [list(map(int, row)) for row in rows]
-    longest = max(map(len, rows)) + new
-    for _ in range(new):
-        text = np.asarray([row + [PAD] * (longest - len(row)) for row in rows], np.int32)
-        logits = np.asarray(logits_after(jnp.asarray(text)))
-        for b, row in enumerate(rows):
-            row.append(int(np.argmax(logits[b, len(row) - 1])))
-    return rows
-
-
-def check_rows(found, rows, new, eos=None):
-    """Checks rows up to their first end token, and padding after it."""
-    for b, row in enumerate(rows):
-        start = len(row) - new
-        stop = start + row[start:].index(eos) + 1 if eos in row[start:] else len(row)
-        want = row[:stop] + [PAD] * (found.sequences.shape[1] - stop)
-        np.testing.assert_array_equal(found.sequences[b], want)
-        assert found.lengths[b] == stop
-
-
-def check_prompts(model, params, lengths, prefixes, caches):
-    """Checks words generated after prompts of several lengths."""
-    text, new = words(3, 5, seed=4), 4
-    whole = method(model)
-    rows = greedy(
-        lambda longer: whole(params, longer, prefix_lengths=prefixes).logits,
-        [text[b, :length] for b, length in enumerate(lengths)],
-        new,
+def said(text, types, prefix=0):
+    """Returns a number for a text that changes with every word, segment, place and prefix."""
+    return (
+        sum((i + 1) * (7 * w + 3 * t + 1) for i, (w, t) in enumerate(zip(text, types, strict=True)))
+        + 5 * prefix
     )
-    eos = rows[0][lengths[0] + 1]
-    for cache in caches:
-        run = small.quickly(
-            lambda params, cache=cache: model.generate(
-                params,
-                text,
-                attention_mask=first(lengths, 5),
-                prefix_lengths=prefixes,
-                max_new_tokens=new,
-                pad_token_id=PAD,
-                eos_token_id=eos,
-                cache=cache,
-            )
-        )
-        check_rows(run(params), rows, new, eos)
 
 
-def test_prompts_go_on():
-    """Token by token, with an end token and prompts of several lengths, some of them prefixes."""
-    check_prompts(*causal(), np.asarray([5, 2, 3]), jnp.asarray([4, 2, 0]), [True])
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A model whose next word is the `said` number, modulo the vocabulary; or equally likely words.
+
+    It has the methods of both kinds of models that generate: it may read only what it is given.
+    """
+
+    config: FOLNetConfig = dataclasses.field(default_factory=small.config)
+    certain: bool = True
+
+    def logits(self, number):
+        return jax.nn.one_hot(number % VOCAB, VOCAB) * 9.0 * self.certain
+
+    def apply(self, variables, *args, method="read", **options):
+        assert variables["params"] == {}
+        return getattr(self, method)(*args, **options)
+
+    def _sums(self, text, types, real):
+        places = 1 + jnp.arange(text.shape[1])[None]
+        return jnp.cumsum(jnp.where(real, places * (7 * text + 3 * types + 1), 0), axis=1)
+
+    def read(self, text, types, real, prefix_lengths=None):
+        prefix = 0 if prefix_lengths is None else 5 * prefix_lengths[:, None]
+        return types_lib.SimpleNamespace(logits=self.logits(self._sums(text, types, real) + prefix))
+
+    def encode(self, text, types, real):
+        types = jnp.zeros_like(text) if types is None else types
+        real = jnp.ones(text.shape, bool) if real is None else real
+        return self._sums(text, types, real)[:, -1]
+
+    def decode(self, encoded, text):
+        number = encoded[:, None] + self._sums(text, jnp.zeros_like(text), jnp.ones(text.shape, bool))
+        return types_lib.SimpleNamespace(logits=self.logits(number))
+
+    def prefill(self, text, types, real, prefix_lengths=None, *, capacity):
+        if capacity == NEW:  # of a target after an input
+            zero = jnp.zeros(len(text), jnp.int32)
+            return self.encode(text, types, real), zero, zero, capacity
+        assert capacity == text.shape[1] + NEW - 1, "the last word is not read"
+        types = jnp.zeros_like(text) if types is None else types
+        prefix = 0 if prefix_lengths is None else 5 * prefix_lengths
+        lengths = real.sum(axis=1)
+        last = jnp.take_along_axis(types, lengths[:, None] - 1, axis=1)[:, 0]
+        number = self._sums(text, types, real)[:, -1] + prefix
+        return self.logits(number), (number, lengths, last, capacity)
+
+    def step(self, word, state):
+        number, length, last, capacity = state
+        number += (length + 1) * (7 * word + 3 * last + 1)
+        return self.logits(number), (number, length + 1, last, capacity)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("operators", SUBSETS[2::8])
-def test_prompts_of_many_models_go_on(operators):
-    """With fewer operators and other base atoms, and without a cache."""
-    model, params = causal(operators, num_hidden_layers=2, **OTHER)
-    check_prompts(model, params, np.asarray([5, 2, 3]), None, [True, False])
+NEW = 4
+
+
+def continued(text, types, prefix=0, before=0, eos=None):
+    """Generates by the definition: repeatedly appends the word that the rule says, in the last segment."""
+    text, types, new = list(text), list(types), 0
+    while new < NEW and (new == 0 or text[-1] != eos):
+        text.append((before + said(text, types, prefix)) % VOCAB)
+        types.append(types[-1])
+        new += 1
+    return text
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_new_words_are_of_their_texts_last_segment(cache):
-    """As if they had been part of the prompt."""
-    model, params = causal("j.")
-    text, types = words(2, 3), jnp.asarray([[0, 0, 1], [0, 1, 0]])
-    run = small.quickly(
-        lambda params, types: model.generate(
-            params,
-            text,
-            token_type_ids=types,
-            attention_mask=first([3, 2], 3),
-            max_new_tokens=3,
-            pad_token_id=PAD,
-            eos_token_id=None,
-            cache=cache,
-        )
+@pytest.mark.parametrize(("several", "ends"), [(True, False), (False, True), (True, True)])
+def test_prompts_go_on_by_a_rule(cache, several, ends):
+    """Prompts of several lengths, segments and prefixes; new words are of their text's last segment."""
+    text = np.asarray(words(4, 5, seed=4))
+    types = np.asarray([[0, 0, 0, 1, 1], [0, 1, 0, 0, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 0]]) * several
+    lengths, prefixes = (
+        (np.asarray([5, 2, 3, 1]), np.asarray([4, 2, 0, 1])) if several else ([5] * 4, [0] * 4)
     )
-    longer = jnp.asarray([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]])
-    rows = greedy(lambda t: method(model)(params, t, longer).logits, [text[0], text[1, :2]], 3)
-    check_rows(run(params, types), rows, 3)
+    some = [(text[b, :n].tolist(), types[b, :n].tolist(), int(prefixes[b])) for b, n in enumerate(lengths)]
+    rows = [continued(*given) for given in some]
+    eos = rows[0][lengths[0] + 1] if ends else None
+    rows = [continued(*given, eos=eos) for given in some]
+    options: dict[str, Any] = {
+        "token_type_ids": jnp.asarray(types),
+        "attention_mask": first(lengths, 5),
+        "prefix_lengths": jnp.asarray(prefixes),
+        "key": small.key(),  # not used without sampling
+    }
+    dtype = jnp.int16 if several else jnp.int32
+    found = generate(
+        Rule(),
+        {},
+        jnp.asarray(text, dtype),
+        max_new_tokens=NEW,
+        pad_token_id=PAD,
+        eos_token_id=eos,
+        cache=cache,
+        **(options if several else {}),
+    )
+    assert (found.sequences.shape, found.sequences.dtype) == ((4, 9), dtype)
+    for b, row in enumerate(rows):
+        np.testing.assert_array_equal(found.sequences[b], row + [PAD] * (9 - len(row)))
+        assert found.lengths[b] == len(row)
+    assert any(len(row) < n + NEW for row, n in zip(rows, lengths, strict=True)) == ends
 
 
-def check_targets(model, params, caches, lengths=(4, 2)):
-    """Checks words of targets after a start token."""
-    text, real, new = words(2, 4, seed=8), first(lengths, 4), 2
-    whole = method(model)
-    rows = greedy(lambda target: whole(params, text, target, None, real).logits, [[1], [1]], new)
-    for cache in caches:
-        run = small.quickly(
-            lambda params, cache=cache: model.generate(
-                params,
-                text,
-                attention_mask=real,
-                decoder_start_token_id=1,
-                max_new_tokens=new,
-                pad_token_id=PAD,
-                cache=cache,
-            )
-        )
-        check_rows(run(params), rows, new)
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize(("padded", "ends"), [(True, True), (False, False)])
+def test_targets_are_written_by_a_rule(cache, padded, ends):
+    """After a start token, from inputs of several lengths and segments."""
+    text, start = np.asarray(words(3, 5, seed=8)), 6
+    lengths = np.asarray([5, 2, 3]) if padded else [5] * 3
+    types = np.asarray([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1], [1, 0, 1, 0, 0]]) * padded
+    dtype = jnp.int16 if padded else jnp.int32
+    before = [said(text[b, :n].tolist(), types[b, :n].tolist()) for b, n in enumerate(lengths)]
+    rows = [continued([start], [0], before=number) for number in before]
+    eos = rows[1][2] if ends else None
+    rows = [continued([start], [0], before=number, eos=eos) for number in before]
+    options: dict[str, Any] = {}
+    if padded:
+        options = {"token_type_ids": jnp.asarray(types), "attention_mask": first(lengths, 5)}
+    found = generate_from(
+        Rule(),
+        {},
+        jnp.asarray(text, dtype),
+        decoder_start_token_id=start,
+        max_new_tokens=NEW,
+        pad_token_id=PAD,
+        eos_token_id=eos,
+        cache=cache,
+        **options,
+    )
+    assert (found.sequences.shape, found.sequences.dtype) == ((3, 1 + NEW), dtype)
+    for b, row in enumerate(rows):
+        np.testing.assert_array_equal(found.sequences[b], row + [PAD] * (1 + NEW - len(row)))
+        assert found.lengths[b] == len(row)
+    assert (len(rows[1]) == 3) == ends
 
 
-def test_targets_are_written():
-    """With an encoder-decoder, token by token."""
-    check_targets(*conditional(), [True])
+@pytest.mark.parametrize("cache", [True, False])
+def test_sampled_words_are_those_of_their_keys(cache):
+    """The n-th word is drawn with the n-th key of the one given, in texts and in targets."""
+    key, sampling = small.key(3), Sampling(temperature=2.0)
+    options: Any = {
+        "max_new_tokens": NEW,
+        "pad_token_id": PAD,
+        "sampling": sampling,
+        "key": key,
+        "cache": cache,
+    }
+    same = jnp.zeros((3, VOCAB))
+    draw = small.quickly(lambda: [sampling(same, jax.random.fold_in(key, n)) for n in range(NEW)])
+    want = draw()
+    text = generate(Rule(certain=False), {}, words(3, 2), **options)
+    target = generate_from(Rule(certain=False), {}, words(3, 2), decoder_start_token_id=1, **options)
+    np.testing.assert_array_equal(text.sequences[:, 2:], np.stack(want, axis=1))
+    np.testing.assert_array_equal(target.sequences[:, 1:], np.stack(want, axis=1))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("operators", SUBSETS[2::8])
-def test_targets_of_many_models_are_written(operators):
-    """With fewer operators and other base atoms, and without a cache."""
-    check_targets(*conditional(operators, num_hidden_layers=2, **OTHER), [True, False])
+@pytest.mark.parametrize("build", [causal, conditional])
+def test_models_generate_what_they_say(build):
+    """Each word is the most probable one after those before it; without a cache too, by their rule above."""
+    model, params = build("j.")
+    text, real = words(2, 3, seed=4), first([3, 2], 3)
+    options = {"attention_mask": real, "max_new_tokens": 3, "pad_token_id": PAD}
+    start = {"decoder_start_token_id": 1} if build is conditional else {}
+
+    def run(params, cache=True):
+        return model.generate(params, text, cache=cache, **options, **start)
+
+    kept = small.quickly(run)(params)
+    chex.assert_trees_all_equal_shapes_and_dtypes(jax.eval_shape(lambda p: run(p, cache=False), params), kept)
+    for b, length in enumerate((3, 2)):
+        row = kept.sequences[b : b + 1, : kept.lengths[b]]
+        if build is conditional:
+            out = method(model)(params, text, kept.sequences, None, real).logits[b]
+            begin = 1
+        else:
+            out = method(model)(params, kept.sequences).logits[b]
+            begin = length
+        for t in range(begin, row.shape[1]):
+            assert row[0, t] == out[t - 1].argmax()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_other_types(dtype):
+def test_half_precision():
     """The loop's state keeps its dtypes, which are those of the computation."""
     inputs, options = words(2, 3), {"max_new_tokens": 3, "pad_token_id": PAD}
-    model, params = causal(dtype=dtype, **OTHER)
+    model, params = causal("c.t", dtype="bfloat16", **OTHER)
     prefill = lambda p: model.apply({"params": p}, inputs, capacity=5, method="prefill")  # noqa: E731
     logits, state = jax.eval_shape(prefill, params)
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.premises)} == {jnp.dtype(dtype)}
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.premises)} == {jnp.dtype("bfloat16")}
     assert logits.dtype == jnp.float32
     out = jax.eval_shape(lambda p: model.generate(p, inputs, **options), params)
     assert out.sequences.shape == (2, 6)
-    model, params = conditional(dtype=dtype, **OTHER)
+    model, params = conditional("c.t", dtype="bfloat16", **OTHER)
     generate = lambda p: model.generate(p, inputs, decoder_start_token_id=1, **options)  # noqa: E731
     assert jax.eval_shape(generate, params).sequences.shape == (2, 4)
 
@@ -189,13 +275,11 @@ def test_drawing_is_as_probable_as_the_model_says():
     """Compares frequencies with the softmax at a temperature, among the words allowed by top_k and top_p."""
     logits = np.asarray([2.0, -1.0, 1.5, 0.0, 1.0, -3.0])
     count = 20000
-    keys = jax.random.split(jax.random.key(0), count)
-    for temperature, top_k, top_p in ((1.0, None, 1.0), (0.5, 4, 1.0), (2.0, None, 0.7), (1.0, 3, 0.5)):
-        sampling = Sampling(temperature, top_k, top_p)
-        draw = small.quickly(
-            jax.vmap(lambda key, sampling=sampling: sampling(jnp.asarray(logits)[None], key))
-        )
-        found = np.bincount(np.asarray(draw(keys)).ravel(), minlength=6) / count
+    cases = ((1.0, None, 1.0), (0.5, 4, 1.0), (2.0, None, 0.7), (1.0, 3, 0.5))
+    rows = jnp.broadcast_to(jnp.asarray(logits)[None], (count, 6))
+    draw = small.quickly(lambda rows: [Sampling(*case)(rows, small.key(n)) for n, case in enumerate(cases)])
+    for (temperature, top_k, top_p), drawn in zip(cases, draw(rows), strict=True):
+        found = np.bincount(drawn, minlength=6) / count
         order = np.argsort(-logits)[:top_k]
         p = np.exp(logits[order] / temperature)
         p /= p.sum()
@@ -225,6 +309,29 @@ def test_each_word_is_drawn_anew():
     assert (one[0] != one[1]).any()
     assert len(set(one[0])) > 3
     np.testing.assert_array_equal(draw(jax.random.key(0), 1), 0)
+    # Ties are sorted by word; more words than there are is all of them.
+    assert {0, 4} <= set(np.unique(draw(jax.random.key(0), 5))) <= set(range(5))
+    np.testing.assert_array_equal(draw(jax.random.key(0), 100), one)
+
+
+def test_the_loop_needs_a_key_to_sample():
+    """As the functions that run it do."""
+    with pytest.raises(ValueError, match="key: got None"):
+        generation.search(
+            lambda last, state, count: (state, state),
+            jnp.zeros((1, 3)),
+            jnp.zeros((1, 3)),
+            sampling=Sampling(),
+            max_new_tokens=2,
+            pad=PAD,
+        )
+
+
+def test_top_p_ends_where_it_is_reached():
+    """Of two equally probable words the first has half of the probability, and is enough for it."""
+    rows = jnp.zeros((50, 2))
+    assert not Sampling(top_p=0.5)(rows, small.key()).any()
+    assert Sampling(top_p=0.51)(rows, small.key()).any()
 
 
 @pytest.mark.parametrize(
@@ -246,6 +353,7 @@ def test_bad_sampling(given, message):
     ("given", "fields", "message"),
     [
         ({"max_new_tokens": 0}, {}, "max_new_tokens: got 0, expected an integer of at least 1"),
+        ({"max_new_tokens": 2.0}, {}, "max_new_tokens: got 2.0, expected an integer of at least 1"),
         (
             {"max_new_tokens": 8},
             {"absolute_position": True, "max_position_embeddings": 9},

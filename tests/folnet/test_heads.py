@@ -1,6 +1,7 @@
 """Heads compared with the authors' recorded outputs; shapes, parameters, and inputs."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,11 @@ import pytest
 
 import folnet
 from folnet import LARGE, FOLNetForPreTraining, objective, parameters, table3
-from tests.folnet import small
+from folnet.embeddings import Tables
+from folnet.heads import PredictionHead
+from tests.folnet import known_dropout, small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 IDS, TYPES = small.tokens()
 
@@ -32,16 +37,22 @@ def test_recorded_logits(name):
 def test_the_recorded_loss(name):
     """The mean over masked words plus the mean over texts; labels of -1 do not count."""
     out, want = small.recorded_outputs(name)["pretraining"], small.recorded(name)
-    words = objective.masked_language_model(out.prediction_logits, jnp.asarray(want["input/mlm_labels"]))
-    sentences = objective.sentence(out.seq_relationship_logits, jnp.asarray(want["input/nsp_labels"]))
+
+    @small.quickly
+    def losses(out, words, sentences):
+        words = objective.masked_language_model(out.prediction_logits, words)
+        return words, objective.sentence(out.seq_relationship_logits, sentences)
+
+    words, sentences = losses(
+        out, jnp.asarray(want["input/mlm_labels"]), jnp.asarray(want["input/nsp_labels"])
+    )
     assert int(words.count) == (want["input/mlm_labels"] != -1).sum()
     np.testing.assert_allclose(words.mean + sentences.mean, want["output/pretrain_loss"][0], rtol=1e-6)
 
 
-def counted(config, whole=False):
-    """Counts the parameters of a one-layer encoder, alone and with both pretraining heads."""
-    built = config if whole else config.replace(num_hidden_layers=1)
-    times = config.num_hidden_layers // built.num_hidden_layers
+def counted(config):
+    """Counts the parameters by those of the first layer: the encoder, and with both pretraining heads."""
+    built, times = config.replace(num_hidden_layers=1), config.num_hidden_layers
     encoder = heads = 0
     for name, shape in parameters.shapes(FOLNetForPreTraining(built)).items():
         count = math.prod(shape) * (times if ".layers_" in name else 1)
@@ -83,11 +94,11 @@ def test_parameters_of_large():
     assert counted(LARGE) == (437_251_712, 438_333_890)
 
 
-@pytest.mark.slow
-def test_parameters_of_all_layers():
-    """Layers share no parameters."""
-    assert counted(table3(13), whole=True) == COUNTS[13]
-    assert counted(LARGE, whole=True) == counted(LARGE)
+def test_layers_share_no_parameters():
+    """Each has its own of every shape."""
+    names = [list(parameters.shapes(folnet.FOLNet(small.config(num_hidden_layers=n)))) for n in (1, 3)]
+    one, three = ([name for name in found if ".layers_" in name] for found in names)
+    assert sorted(three) == sorted(name.replace("layers_0", f"layers_{n}") for name in one for n in range(3))
 
 
 def test_parameters_of_each_operator():
@@ -112,7 +123,7 @@ def test_parameters_of_each_operator():
 
 def test_words_at_positions_are_those_of_all():
     """Both model classes have the same word head."""
-    model = FOLNetForPreTraining(small.config(operators="j.a"))
+    model = FOLNetForPreTraining(small.config(operators="j."))
     params = small.draw(model)
     words = folnet.FOLNetForMaskedLM(model.config)
     mine = {name: params[name] for name in ("folnet", "predictions")}
@@ -127,7 +138,7 @@ def test_words_at_positions_are_those_of_all():
     want = np.take_along_axis(np.asarray(every), np.asarray(positions)[..., None], axis=1)
     np.testing.assert_allclose(some, want, atol=1e-5)
     with pytest.raises(ValueError, match=r"mlm_positions: got shape \(1, 2\), expected \[2, M\]"):
-        small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1])
+        jax.eval_shape(lambda: small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1]))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,7 @@ def test_logits_are_float32(cls):
 
 def test_choices_are_texts_of_their_own():
     """The logit of a choice is that of its text alone."""
-    model = folnet.FOLNetForMultipleChoice(small.config(operators="j.a"))
+    model = folnet.FOLNetForMultipleChoice(small.config(operators="j."))
     single = folnet.FOLNetForSequenceClassification(model.config.replace(num_labels=1))
     params = small.draw(model)
     ids = jnp.stack([IDS, (IDS + 3) % 19, (IDS + 5) % 19], axis=1)
@@ -169,22 +180,102 @@ def test_choices_are_texts_of_their_own():
         small.apply(model, params, ids, TYPES)
 
 
-@pytest.mark.slow
-def test_the_pooled_token_is_dropped_in_training():
-    """Dropout precedes the classifier, as released: one text gives several logits."""
-    model = folnet.FOLNetForSequenceClassification(
-        small.config(operators="j.a", attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.5)
+DROPS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+
+
+@pytest.mark.parametrize("cls", [folnet.FOLNetForSequenceClassification, folnet.FOLNetForMultipleChoice])
+def test_the_pooled_token_is_dropped_in_training(cls):
+    """Once, before the classifier, as released."""
+    model = cls(small.config(operators="j.", num_labels=5, **DROPS))
+    params = small.draw(model)
+    choices = cls is folnet.FOLNetForMultipleChoice
+    ids, types = (x[:, None].repeat(3, 1) for x in (IDS, TYPES)) if choices else (IDS, TYPES)
+    rows = ids.size // IDS.shape[1]
+
+    def run(params):
+        rngs = {"dropout": small.key()}
+        with known_dropout.known() as drop:
+            got = small.apply(model, params, ids, types, None, False, rngs=rngs).logits
+        assert drop.places()[0.2, (rows, small.SIZES["hidden_size"])] == 1
+        with known_dropout.known():
+            flat = [x.reshape(rows, -1) for x in (ids, types)]
+            encoder = model.bind({"params": params}, rngs=rngs).folnet
+            return got, encoder(*flat, None, False).pooler_output
+
+    got, pooled = small.quickly(run)(params)
+    pooled = np.asarray(pooled * known_dropout.weights(0.2, pooled.shape))
+    want = pooled @ np.asarray(params["classifier"]["weight"]) + np.asarray(params["classifier"]["bias"])
+    np.testing.assert_allclose(got, want.reshape(got.shape), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["PreTraining", "MaskedLM", "QuestionAnswering"])
+def test_heads_of_single_tokens_drop_nothing(name):
+    """Everything that is dropped is in the encoder, and each place has a key of its own."""
+    config = small.config(operators="j.", **DROPS)
+    places = []
+    for cls in (getattr(folnet, f"FOLNetFor{name}"), folnet.FOLNet):
+        model = cls(config)
+        params = small.draw(model)
+
+        def run(key, model=model, params=params):
+            return small.apply(model, params, IDS, TYPES, None, False, rngs={"dropout": key})
+
+        places.append(known_dropout.trace(run))
+    assert places[0] == places[1]
+    assert places[1] == {(0.2, (2, 7, 14)): 3, (0.2, (2, 6, 7, 7)): 2, (0.3, (2, 3, 7, 7)): 1}
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        FOLNetForPreTraining,
+        folnet.FOLNetForMaskedLM,
+        folnet.FOLNetForSequenceClassification,
+        folnet.FOLNetForMultipleChoice,
+        folnet.FOLNetForQuestionAnswering,
+    ],
+)
+def test_heads_pass_on_all_arguments(cls):
+    """Those that the encoder refuses are refused, by the encoder's name for them."""
+    model = cls(small.config(relation_vocab_size=2))
+    choices = (1,) if cls is folnet.FOLNetForMultipleChoice else ()
+    bad: dict[str, Any] = {
+        "input_ids": np.full((2, *choices, 3), 19),
+        "token_type_ids": np.full((2, *choices, 3), 2),
+        "attention_mask": np.ones((2, 4)),
+        "relation_ids": np.full((2, 3, 3), 2),
+        "relation_embeds": np.zeros((2, 3, 3, 9)),
+        "inputs_embeds": np.zeros((2, 3, 9)),
+    }
+    for name in list(bad)[: 2 if choices else None]:
+        given = {"input_ids": np.zeros((2, *choices, 3), int), name: bad[name]}
+        with pytest.raises(ValueError, match=f"^{name}: got"):
+            model.apply({"params": {}}, **given)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_words_are_predicted_by_their_table(activation):
+    """An affine map, an activation, a normalization, the word table, and a bias, in this order."""
+    config = small.config(head_activation=activation, layer_norm_eps=0.1)
+    rng = np.random.default_rng(0)
+    unary, word = rng.normal(size=(2, 3, 14)), rng.normal(size=(19, 14))
+    head, tables = PredictionHead(config), Tables(config)
+
+    def logits(params, unary):
+        bound = tables.bind({"params": {"word": jnp.asarray(word, jnp.float32), "type": jnp.zeros((2, 14))}})
+        return head.apply({"params": params}, unary, bound)
+
+    shapes = {"transform": {"weight": (14, 14), "bias": (14,)}, "bias": (19,)}
+    params = jax.tree.map(
+        lambda shape: jnp.asarray(rng.normal(size=shape), jnp.float32),
+        shapes,
+        is_leaf=lambda x: isinstance(x, tuple),
     )
-    params = jax.tree.map(jnp.zeros_like, small.draw(model))
-    # Nothing but the pooler's bias comes through, and it is dropped or doubled.
-    params["folnet"]["pooler"]["bias"] += 100
-    params["classifier"]["weight"] += 1
-
-    @small.quickly
-    def run(key):
-        return small.apply(model, params, IDS, TYPES, None, False, rngs={"dropout": key}).logits
-
-    width = small.SIZES["hidden_size"]
-    draws = np.stack([run(small.key(seed)) for seed in range(3)])
-    assert set(np.unique(draws)) <= set(2.0 * np.arange(width + 1))
-    assert len(np.unique(draws)) > 2
+    got = small.quickly(logits)(params, jnp.asarray(unary, jnp.float32))
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    hidden = unary @ p["transform"]["weight"] + p["transform"]["bias"]
+    phi = 0.5 * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+    hidden = hidden * phi if activation == "gelu" else np.maximum(hidden, 0)
+    hidden -= hidden.mean(-1, keepdims=True)
+    hidden /= np.sqrt(np.square(hidden).mean(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(got, hidden @ word.T + p["bias"], atol=1e-5)

@@ -1,6 +1,8 @@
 """A layer's two stages, masks of pairs, rematerialization, and names of axes."""
 
 import functools
+import itertools
+import math
 from typing import get_args
 
 import chex
@@ -11,8 +13,11 @@ import pytest
 from flax import linen as nn
 
 from folnet import configuration
+from folnet.decoder_layers import DecoderReasoner
 from folnet.layers import Reasoner, ReasonerLayer
-from tests.folnet import small
+from tests.folnet import known_dropout, small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 LENGTH = 5
 RNG = np.random.default_rng(0)
@@ -28,27 +33,61 @@ def layer(**fields):
     return module, small.draw_like(shapes)
 
 
-def normalized(x, axis):
+def normalized(x, axis, eps=1e-12):
     x = x - x.mean(axis=axis, keepdims=True)
-    return x / ((x**2).mean(axis=axis, keepdims=True) + 1e-12) ** 0.5
+    return x / ((x**2).mean(axis=axis, keepdims=True) + eps) ** 0.5
 
 
-def test_two_stages():
-    """All mixers read the same normalized atoms, then the boolean operators those of the sum."""
-    module, params = layer()
+HIDDEN, KERNELS = 0.2, 0.3
+"""Rates of dropout that differ, so that one cannot stand for the other."""
+DROPS = {"hidden_dropout_prob": HIDDEN, "attention_probs_dropout_prob": KERNELS}
 
-    @small.quickly
-    def both(params):
-        bound = module.bind({"params": params})
-        u, r = normalized(U, -1), normalized(R, 1)
-        unary = U + bound.join(r, u) + bound.mu(r) + bound.cjoin(r, u)
-        relation = R + bound.assoc(u) + bound.trans(r) + bound.prod(u, r)
-        u, r = normalized(unary, -1), normalized(relation, 1)
-        want = unary + bound.bool_unary(u), relation + bound.bool_binary(r, r.swapaxes(2, 3))
-        return bound(U, R), want
 
-    for got, want in zip(*both(params), strict=True):
+@pytest.mark.parametrize("drops", [False, True])
+def test_two_stages(drops):
+    """All mixers read the same normalized atoms, then the boolean operators those of the sum.
+
+    In training the kernels and each stage's conclusions are dropped, not the atoms they are added to.
+    """
+    eps = 0.1
+    module, params = layer(layer_norm_eps=eps, **DROPS)
+    options = {"deterministic": not drops}
+
+    def dropped(new, number):
+        return new * known_dropout.weights(HIDDEN, new.shape, number) if drops else new
+
+    def run(params):
+        with known_dropout.known() as drop:
+            got = module.bind({"params": params}, rngs={"dropout": small.key()})(U, R, **options)
+        places = drop.places()
+        with known_dropout.known():
+            bound = module.bind({"params": params}, rngs={"dropout": small.key()})
+            u, r = normalized(U, -1, eps), normalized(R, 1, eps)
+            mixed = bound.join(r, u, **options) + bound.mu(r) + bound.cjoin(r, u, **options)
+            unary = U + dropped(mixed, 0)
+            mixed = bound.assoc(u) + bound.trans(r, **options) + bound.prod(u, r)
+            relation = R + dropped(mixed, 0)
+        u, r = normalized(unary, -1, eps), normalized(relation, 1, eps)
+        unary = unary + dropped(bound.bool_unary(u), 1)
+        relation = relation + dropped(bound.bool_binary(r, r.swapaxes(2, 3)), 1)
+        assert places == (every_place(2, LENGTH) if drops else {})
+        return got, (unary, relation)
+
+    for got, want in zip(*small.quickly(run)(params), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def every_place(batch, length):
+    """Returns what a layer with all operators drops, by rate and shape."""
+    size = small.SIZES
+    pairs = (length, length)
+    return {
+        (HIDDEN, (batch, length, size["hidden_size"])): 2,
+        (HIDDEN, (batch, size["relation_size"], *pairs)): 2,
+        (KERNELS, (batch, size["num_attention_heads"], *pairs)): 1,
+        (KERNELS, (batch, size["head_size"], size["num_attention_heads"], length)): 1,
+        (KERNELS, (batch, size["relation_size"], *pairs)): 1,
+    }
 
 
 @pytest.mark.parametrize("operators", ["j.", ".t"])
@@ -81,12 +120,9 @@ def reasoner(**fields):
     return module, small.draw_like(shapes)
 
 
-@pytest.mark.parametrize(
-    "operators", [pytest.param(name, marks=pytest.mark.slow) for name in ("j.a", "m.t", "c.p")] + ["jmc.atp"]
-)
-def test_nothing_comes_from_later_tokens(operators):
+def test_nothing_comes_from_later_tokens():
     """With a causal mask of kernels and pairs, earlier tokens are unchanged to the bit."""
-    module, params = reasoner(operators=operators, cjoin="paper", num_hidden_layers=2)
+    module, params = reasoner(cjoin="paper")
 
     @small.quickly
     def run(u, r):
@@ -102,50 +138,89 @@ def test_nothing_comes_from_later_tokens(operators):
     assert np.abs(relation[..., ~np.asarray(CAUSAL)[0, 0]]).max() == 0
 
 
-@pytest.mark.slow
-def test_pairs_without_relations_have_finite_gradients():
-    """Where all atoms are 0, the slope of normalization is a million; masks keep it from multiplying."""
-    module, params = reasoner(operators="m.p", num_hidden_layers=2)
+POLICIES = get_args(configuration.Remat)
+
+
+def loss(remat, operators, decoder=False):
+    """Returns a function of parameters with dropout, and parameters."""
+    module, params = reasoner(remat=remat, operators=operators, **DROPS)
+    if decoder:
+        module = DecoderReasoner(module.config)
+
+    def value(params):
+        more = (CAUSAL, None, False) if decoder else (None, None, False)
+        out = small.apply(module, params, U, R, *more, rngs={"dropout": small.key(3)})
+        states = out[0] if decoder else out
+        return (states[-1][0] ** 3).sum() + jnp.sin(states[-1][1]).sum()
+
+    return value, params
+
+
+def test_what_is_computed_again_is_the_same():
+    """Names of parameters, and values and gradients with dropout."""
+    (plain, params), (again, same) = (loss(name, "j.", True) for name in ("none", "dots_saveable"))
+    chex.assert_trees_all_equal(same, params)
+    run = small.quickly(lambda params: [jax.value_and_grad(f)(params) for f in (plain, again)])
+    want, got = run(params)
+    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-4)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
+
+
+def kept(remat):
+    """Returns the shapes of the arrays that a layer keeps for its gradient; compiles nothing."""
+    value, params = loss(remat, "c.t")
+    residuals = jax.eval_shape(lambda params: jax.vjp(value, params)[1], params)
+    return [leaf.shape for leaf in jax.tree.leaves(residuals)]
+
+
+def test_what_is_kept_for_the_gradient():
+    """Each policy keeps less than the one before; without the hidden values of pairs much is saved."""
+    shapes = {remat: kept(remat) for remat in POLICIES}
+    widest = (2, small.SIZES["relation_intermediate_size"], LENGTH, LENGTH)
+    holds = {remat: widest in found for remat, found in shapes.items()}
+    assert holds["none"]
+    assert not holds["relation_boolean"]
+    numbers = {remat: sum(math.prod(shape) for shape in found) for remat, found in shapes.items()}
+    order = (
+        "none",
+        "relation_boolean",
+        "dots_saveable",
+        "dots_with_no_batch_dims_saveable",
+        "nothing_saveable",
+    )
+    assert set(order) == set(POLICIES)
+    assert all(numbers[more] > numbers[less] for more, less in itertools.pairwise(order))
+
+
+def test_a_decoder_s_layers_are_the_encoder_s_with_its_mask():
+    """For whole texts, with the paper's cjoin and in training too: each drops the same."""
+    config = small.config(num_hidden_layers=1, cjoin="paper", **DROPS)
+    encoder, params = reasoner(cjoin="paper", **DROPS)
+    mask = CAUSAL & jnp.asarray([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)[:, None, None]
+    r = jnp.where(mask, R, 0)
 
     @small.quickly
-    @jax.grad
-    def grad(params):
-        u, r = small.apply(module, params, U, jnp.where(CAUSAL, R, 0), CAUSAL, CAUSAL)[-1]
-        return (u**2).sum() + jnp.sin(r).sum()
+    def both(params):
+        results = []
+        for module, masks in ((encoder, (mask, mask)), (DecoderReasoner(config), (mask, None))):
+            with known_dropout.known() as drop:
+                out = small.apply(module, params, U, r, *masks, False, rngs={"dropout": small.key()})
+            assert drop.places() == every_place(2, LENGTH)
+            results.append(out if module is encoder else out[0])
+        return results
 
-    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grad(params)))
-    assert 0 < largest < 1e3
-
-
-@functools.cache
-def gradients(remat):
-    """Returns gradients for a layer with dropout, and how many of its parts are recomputed."""
-    module, params = reasoner(remat=remat, operators="c.t")
-
-    def loss(params):
-        out = small.apply(module, params, U, R, None, None, False, rngs={"dropout": small.key(3)})
-        return (out[-1][0] ** 3).sum() + jnp.sin(out[-1][1]).sum()
-
-    primitives = [equation.primitive.name for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns]
-    again = sum("remat" in name or "checkpoint" in name for name in primitives)
-    return params, small.quickly(jax.grad(loss))(params), again
+    chex.assert_trees_all_close(*both(params), atol=1e-5)
 
 
-POLICIES = get_args(configuration.Remat)[1:]
+def test_every_place_and_layer_of_a_decoder_has_a_key_of_its_own():
+    """No key is used twice."""
+    config = small.config(num_hidden_layers=2, cjoin="paper", **DROPS)
+    module, (_, params) = DecoderReasoner(config), reasoner(num_hidden_layers=2, cjoin="paper", **DROPS)
 
+    def run(key):
+        return small.apply(module, params, U, R, CAUSAL, None, False, rngs={"dropout": key})
 
-@pytest.mark.parametrize(
-    "remat",
-    [pytest.param(name, marks=pytest.mark.slow) for name in POLICIES],
-)
-def test_what_is_computed_again_is_the_same(remat):
-    """Names of parameters, and gradients with dropout; each layer recomputes something."""
-    params, want, none = gradients("none")
-    same, got, again = gradients(remat)
-    chex.assert_trees_all_equal(same, params)
-    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
-    assert (none, again) == (0, 1)
+    assert known_dropout.trace(run) == {place: 2 * n for place, n in every_place(2, LENGTH).items()}
 
 
 def test_names_of_axes():

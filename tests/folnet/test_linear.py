@@ -1,5 +1,7 @@
 """Normalization, affine modules and their initial values."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from folnet.linear import Linear, PairLinear, normal, normalize
 from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 @pytest.mark.parametrize("axis", [1, -1])
@@ -58,18 +62,23 @@ def test_initial_values():
     assert abs(float(draw.mean())) < 3e-4
     by_shape = normal(-1.0)(jax.random.key(0), (300, 500))
     assert abs(float(by_shape.std()) / 0.05 - 1) < 0.01
+    assert not normal(0.0)(jax.random.key(0), (3, 5)).any()
+    module = Linear(small.config(initializer_range=0.5), 60, 80)
+    drawn: Any = module.init(jax.random.key(0), jnp.ones((1, 60)))["params"]
+    assert abs(float(drawn["weight"].std()) / 0.5 - 1) < 0.05
+    assert not drawn["bias"].any()
 
 
 @pytest.mark.parametrize("kind", [Linear, PairLinear])
 def test_modules(kind):
-    """A weight [inputs, outputs] and a bias of zeros, on the right axis."""
+    """A weight [inputs, outputs] and a bias, on the right axis."""
     module = kind(small.config(), 3, 5)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 4, 3)), jnp.float32)
-    out, variables = module.init_with_output(jax.random.key(0), x)
-    weight, bias = variables["params"]["weight"], variables["params"]["bias"]
-    assert weight.shape == (3, 5)
-    assert not bias.any()
+    rng = np.random.default_rng(1)
+    weight, bias = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((3, 5), (5,)))
+    out = module.apply({"params": {"weight": weight, "bias": bias}}, x)
     letters = "bixy,io->boxy" if kind is PairLinear else "bxyi,io->bxyo"
-    np.testing.assert_allclose(out, np.einsum(letters, x, weight), atol=1e-6)
+    add = bias[None, :, None, None] if kind is PairLinear else bias[None, None, None]
+    np.testing.assert_allclose(out, np.einsum(letters, x, weight) + add, atol=1e-6)
     without = kind(small.config(), 3, 5, use_bias=False).init(jax.random.key(0), x)
     assert list(without["params"]) == ["weight"]

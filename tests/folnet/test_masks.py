@@ -8,6 +8,8 @@ import pytest
 from folnet import masks
 from tests.folnet.small_decoders import first
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_decoder_masks_by_definition(padded):
@@ -53,6 +55,8 @@ def test_encoder_decoder_mask_by_definition(padded):
         ([1, 5], None, r"prefix_lengths: got 5 at \[1\], expected 0 to 4"),
         ([-1, 2], None, r"prefix_lengths: got -1 at \[0\], expected 0 to 4"),
         ([1, 3], [[1, 1, 1, 1], [1, 1, 0, 0]], r"got 3 at \[1\], expected 0 to 2"),
+        ([0, 1], [[0, 0, 0, 0], [0, 0, 0, 0]], r"got 1 at \[1\], expected 0 to 0"),
+        ([3, 4], [[0, 1, 1, 0], [0, 1, 1, 0]], r"got 4 at \[1\], expected 0 to 3"),
         ([1, 2, 3], None, r"shape \(3,\) and type int"),
         ([1.0, 2.0], None, r"type float"),
     ],
@@ -69,3 +73,5 @@ def test_prefixes_that_fit():
     masks.check_prefix_lengths(jnp.asarray([0, 4]), 2, 4)
     masks.check_prefix_lengths(jnp.asarray([0, 2]), 2, 4, first([1, 2], 4))
     jax.eval_shape(lambda lengths: masks.check_prefix_lengths(lengths, 2, 4), jnp.asarray([9, 9]))
+    real = first([1, 2], 4)
+    jax.eval_shape(lambda real: masks.check_prefix_lengths(jnp.asarray([3, 3]), 2, 4, real), real)

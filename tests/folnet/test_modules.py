@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from folnet import modules, parameters
-from tests.folnet import small
+from tests.folnet import known_dropout, small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 CONFIG = small.config(operators="jmc.atp")
 D1, D2, H, S = CONFIG.hidden_size, CONFIG.relation_size, CONFIG.num_attention_heads, CONFIG.head_size
@@ -62,10 +64,11 @@ def heads(features):
     return features.reshape(*features.shape[:-1], H, S)
 
 
-def released(name, p):
+def released(name, p, dropped=1.0):
     """Computes the released operators by the notes' table.
 
-    Unary atoms are [B, T, D1], binary atoms [B, T, T, D2].
+    Unary atoms are [B, T, D1], binary atoms [B, T, T, D2]. `dropped` multiplies the kernel, which is
+    [B, X, A, H] for join, [B, A, S, H] for cjoin and [B, X, A, C] for trans.
     """
 
     def write(conclusion):
@@ -77,20 +80,20 @@ def released(name, p):
 
     match name:
         case "join":
-            kernel = softmax(R @ p["kernel.weight"], 2)
+            kernel = dropped * softmax(R @ p["kernel.weight"], 2)
             return write(np.einsum("bxah,bahs->bxhs", kernel, heads(linear("premise", U))))
         case "mu":
             read = R @ p["reader.weight"]
             return write(np.einsum("bxah,bxas->bxhs", softmax(read[..., :H], 2), read[..., H:]))
         case "cjoin":
-            kernel = softmax((U @ p["kernel.weight"]).reshape(BATCH, LENGTH, S, H), 1)
+            kernel = dropped * softmax((U @ p["kernel.weight"]).reshape(BATCH, LENGTH, S, H), 1)
             return write(np.einsum("bxsh,bxys->bysh", kernel, linear("premise", R)))
         case "assoc":
             q, k = np.split(linear("reader", U) / S**0.25, 2, axis=-1)
             return write(np.einsum("bxhs,byhs->bxyh", heads(q), heads(k)))
         case "trans":
             kernel, premise = np.split(R @ p["reader.weight"], 2, axis=-1)
-            return write(np.einsum("bxac,bayc->bxyc", softmax(kernel, 2), premise))
+            return write(np.einsum("bxac,bayc->bxyc", dropped * softmax(kernel, 2), premise))
         case "prod":
             q, k = heads(linear("kernel", U)) / S**0.25, linear("premise", R) / S**0.25
             return write(np.einsum("bxhs,bxys->bxyh", q, k))
@@ -126,7 +129,7 @@ def test_the_paper_s_cjoin_is_the_released_one_of_the_converse():
     """v(x, a) in place of v(a, x)."""
     module, params, table = drawn("cjoin", CONFIG.replace(cjoin="paper"))
     r, u = arguments("cjoin")
-    got = small.apply(module, params, r.swapaxes(2, 3), u)
+    got = small.quickly(functools.partial(small.apply, module))(params, r.swapaxes(2, 3), u)
     np.testing.assert_allclose(got, released("cjoin", table), atol=2e-5)
 
 
@@ -139,25 +142,38 @@ def test_reglu(name):
     want = (np.maximum(gate, 0) * direct) @ table["clause_out.weight"] + table["clause_out.bias"]
     if name == "BooleanPairs":
         want += R.swapaxes(1, 2) @ table["clause_skip.weight"] + table["clause_skip.bias"]
-    got = np.asarray(small.apply(module, params, *arguments(name)))
+    got = np.asarray(run(module, params, name))
     np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=5e-5)
 
 
-@pytest.mark.parametrize("name", ["join", "cjoin", "trans"])
-def test_kernels_drop(name):
-    """Each key gives another value; their mean is the value without dropout."""
-    module, params, _ = drawn(name, CONFIG.replace(attention_probs_dropout_prob=0.5))
+@pytest.mark.parametrize(
+    ("name", "shape", "order"),
+    [
+        ("join", (BATCH, H, LENGTH, LENGTH), (0, 2, 3, 1)),
+        ("cjoin", (BATCH, S, H, LENGTH), (0, 3, 1, 2)),
+        ("trans", (BATCH, D2, LENGTH, LENGTH), (0, 2, 3, 1)),
+    ],
+)
+def test_kernels_drop(name, shape, order):
+    """After the softmax, once, at the rate of kernels."""
+    config = CONFIG.replace(attention_probs_dropout_prob=0.3, hidden_dropout_prob=0.7)
+    module, params, table = drawn(name, config)
+    apply = functools.partial(small.apply, module, deterministic=False, rngs={"dropout": small.key()})
+    with known_dropout.known() as drop:
+        got = np.asarray(small.quickly(apply)(params, *arguments(name)))
+    assert drop.places() == {(0.3, shape): 1}
+    want = released(name, table, np.asarray(known_dropout.weights(0.3, shape)).transpose(order))
+    np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=2e-5)
 
-    @jax.jit
-    def conclude(key):
-        return small.apply(module, params, *arguments(name), deterministic=False, rngs={"dropout": key})
 
-    draws = np.asarray(jax.vmap(conclude)(jax.random.split(small.key(), 1000)), np.float64)
-    whole = np.asarray(small.apply(module, params, *arguments(name)))
-    spread = draws.std(axis=0)
-    assert np.median(spread) > 0.05
-    # A mean of 1000: off by five of its standard deviations in none of some hundred numbers.
-    assert (np.abs(draws.mean(axis=0) - whole) <= 5 * spread / np.sqrt(1000) + 1e-6).all()
+def test_trans_passes_on_its_implementation():
+    """An unknown one is refused; the reference gives the same conclusions."""
+    module, params, table = drawn("trans", CONFIG.replace(trans_implementation="reference"))
+    got = run(module, params, "trans")
+    np.testing.assert_allclose(np.moveaxis(got, 1, -1), released("trans", table), atol=2e-5)
+    module, params, _ = drawn("trans")
+    with pytest.raises(ValueError, match="implementation: got 'none_of_them'"):
+        run(type(module)(CONFIG.replace(trans_implementation="none_of_them")), params, "trans")
 
 
 def test_mu_does_not_drop():

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from folnet import objective
+from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(4, 3, 5)) * 3
 LABELS = np.asarray([[0, 4, -1], [-100, -100, -1], [2, 2, 2], [1, -1, 3]])
+
+
+cross_entropy = small.quickly(objective.cross_entropy)
 
 
 def log_softmax(z):
@@ -19,7 +25,7 @@ def log_softmax(z):
 
 def test_cross_entropy():
     """Only real labels count; both ignored values are ignored."""
-    got = objective.cross_entropy(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS))
+    got = cross_entropy(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS))
     logs, real = log_softmax(LOGITS), LABELS >= 0
     want = sum(-logs[i, j, LABELS[i, j]] for i, j in np.ndindex(LABELS.shape) if real[i, j])
     np.testing.assert_allclose(got.sum, want, rtol=1e-6)
@@ -32,9 +38,9 @@ def test_cross_entropy():
 def test_batches_add_up():
     """Sums of parts equal those of the whole, also if a part has no labels."""
     logits, labels = jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS)
-    parts = [objective.cross_entropy(logits[i : i + 1], labels[i : i + 1]) for i in range(4)]
+    parts = [cross_entropy(logits[i : i + 1], labels[i : i + 1]) for i in range(4)]
     total = parts[0] + parts[1] + parts[2] + parts[3]
-    whole = objective.cross_entropy(logits, labels)
+    whole = cross_entropy(logits, labels)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), total, whole)
     assert float(parts[1].mean) == float(parts[1].accuracy) == 0
 
@@ -51,8 +57,18 @@ def test_ignored_labels_have_no_gradient():
 def test_half_precision_is_summed_in_float32():
     """The sum of a thousand small losses."""
     logits = jnp.zeros((1000, 3), jnp.bfloat16)
-    got = objective.cross_entropy(logits, jnp.zeros(1000, jnp.int32))
+    got = cross_entropy(logits, jnp.zeros(1000, jnp.int32))
     np.testing.assert_allclose(got.sum, 1000 * np.log(3), rtol=1e-5)
+
+
+def test_labels_of_several_types():
+    """Losses of bfloat16 numbers are computed in float32, for each kind of problem."""
+    z, t = (jnp.asarray(RNG.normal(size=(400, 1)), jnp.bfloat16) for _ in range(2))
+    exact, aim = np.asarray(z, np.float64), np.asarray(t, np.float64)
+    np.testing.assert_allclose(objective.squared_error(z, t).sum, np.square(exact - aim).sum(), rtol=1e-5)
+    yes = aim > 0
+    want = (np.log1p(np.exp(exact)) - yes * exact).sum()
+    np.testing.assert_allclose(objective.binary_cross_entropy(z, jnp.asarray(yes)).sum, want, rtol=1e-5)
 
 
 def test_spans():
@@ -68,6 +84,11 @@ def test_spans():
     both = (start.argmax(-1) == first) & (end.argmax(-1) == last)
     assert (int(got.count), int(got.correct)) == (3, both.sum())
     assert both[1]
+    places = [jnp.asarray([place[0], place[1], -100]) for place in (first, last)]
+    less = objective.span(starts, ends, *places)
+    want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last])[:2].sum()
+    np.testing.assert_allclose(less.sum, want, rtol=1e-6)
+    assert int(less.count) == 2
 
 
 def test_regression():
@@ -78,7 +99,7 @@ def test_regression():
             jnp.asarray(predictions, jnp.float32), jnp.asarray(given, jnp.float32)
         )
         np.testing.assert_allclose(got.sum, np.square(predictions[:, 0] - labels).sum(), rtol=1e-5)
-        assert int(got.count) == 4
+        assert (int(got.count), int(got.correct)) == (4, 0)
 
 
 def test_several_labels():
@@ -96,7 +117,7 @@ def test_the_type_of_a_problem():
     """Inferred from the number of logits unless given."""
     logits, labels = jnp.asarray(LOGITS[:, 0], jnp.float32), jnp.asarray([1, 2, 3, -1])
     got = objective.sequence_classification(logits, labels)
-    assert float(got.sum) == float(objective.cross_entropy(logits, labels).sum)
+    assert float(got.sum) == float(cross_entropy(logits, labels).sum)
     assert int(got.count) == 3
     with pytest.raises(ValueError, match="problem_type: got 'ranking', expected one of 'regression'"):
         objective.sequence_classification(logits, labels, "ranking")  # pyrefly: ignore

@@ -8,6 +8,8 @@ import pytest
 from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters
 from tests.folnet import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 CONFIG = small.config(operators="j.a")
 
 

@@ -3,11 +3,14 @@
 import math
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from folnet import positions
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 DELTAS = (2, 4, 7)
 TYPES = np.asarray([[0, 0, 0, 0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1, 1, 1], [0] * 9])
@@ -124,3 +127,20 @@ def test_atoms_of_buckets():
     atoms = positions.t5_atoms(table, 5, 20)
     for x, y in np.ndindex(5, 5):
         np.testing.assert_array_equal(atoms[0, :, x, y], table[t5_bucket(y - x, 8, 20)])
+
+
+def test_atoms_of_texts_of_any_length():
+    """One exported function serves all lengths, where there are no diagonals to reshape."""
+    (length,) = jax.export.symbolic_shape("t")
+    types = jax.ShapeDtypeStruct((3, length), jnp.int32)
+    table = jnp.asarray(np.random.default_rng(0).normal(size=(10, 2)), jnp.float32)
+    run = jax.export.export(jax.jit(lambda types: positions.relative_atoms(table, types, 4)))(types)
+    want = positions.relative_atoms(table, jnp.asarray(TYPES), 4)
+    np.testing.assert_array_equal(run.call(jnp.asarray(TYPES, jnp.int32)), want)
+
+
+def test_rows_are_exact_on_accelerators_too():
+    """A product in TF32 or bfloat16 passes would round the table."""
+    jaxpr = jax.make_jaxpr(lambda table: positions.rows_of(table, np.asarray([3, 1])))(jnp.ones((4, 2)))
+    (product,) = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general")
+    assert set(product.params["precision"]) == {jax.lax.Precision.HIGHEST}

@@ -16,6 +16,11 @@ def test_whatever_it_is_the_folder_is_named(error):
         raise error
 
 
+def test_long_reasons_are_cut():
+    with pytest.raises(ValueError, match=r"Datasets: x{300}$"), reading(Path("data")):
+        raise RuntimeError("x" * 301)
+
+
 def test_what_names_it_already_is_left_alone():
     with pytest.raises(ValueError, match=r"^data: no such split$"), reading(Path("data")):
         raise ValueError("data: no such split")

@@ -6,11 +6,14 @@ import chex
 import jax
 import numpy as np
 import pytest
+import safetensors
 import safetensors.numpy
 
 import folnet
 from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification
 from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 CONFIG = small.config(operators="j.a")
 CLASSES = (
@@ -56,6 +59,8 @@ def test_what_is_written(saved):
     arrays = safetensors.numpy.load_file(directory / "model.safetensors")
     np.testing.assert_array_equal(arrays["predictions.bias"], params["predictions"]["bias"])
     assert "folnet.reasoner.layers_0.join.premise.weight" in arrays
+    with safetensors.safe_open(directory / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "flax"}  # without it other libraries refuse the file
 
 
 def test_another_class_takes_the_encoder(saved):

@@ -25,7 +25,7 @@ from tests.folnet.small_decoders import causal, conditional, method, words
 
 def test_logits_are_by_the_table_of_words():
     """There is nothing in between and no other table."""
-    model, params = causal()
+    model, params = causal("j.")
     out = method(model)(params, words(2, 4))
     table = params["folnet"]["embeddings"]["word"]
     np.testing.assert_allclose(out.logits, np.asarray(out.last_hidden_state) @ np.asarray(table).T, atol=1e-5)
@@ -33,14 +33,14 @@ def test_logits_are_by_the_table_of_words():
     assert out.relation_hidden_state.shape == (2, 4, 4, small.SIZES["relation_size"])
     names = parameters.shapes(model)
     assert all(name.startswith(("folnet.embeddings.", "folnet.reasoner.")) for name in names)
-    both = parameters.shapes(conditional()[0])
+    both = parameters.shapes(conditional("j.")[0])
     assert [name for name in both if both[name] == table.shape] == ["folnet.embeddings.word"]
 
 
 @pytest.mark.parametrize("build", [causal, conditional])
 def test_saved_and_loaded(build, tmp_path):
     """The loaded parameters are equal."""
-    model, params = build()
+    model, params = build("j.")
     model.save_pretrained(tmp_path, params)
     loaded, again = type(model).from_pretrained(tmp_path)
     assert loaded == model
@@ -57,7 +57,7 @@ def test_an_encoder_starts_them(tmp_path):
     for name in ("headed", "bare"):
         _, found = FOLNetForCausalLM.from_pretrained(tmp_path / name)
         chex.assert_trees_all_equal(found["folnet"], body)
-    model, found = FOLNetForConditionalGeneration.from_pretrained(tmp_path / "headed", key=jax.random.key(0))
+    model, found = FOLNetForConditionalGeneration.from_pretrained(tmp_path / "headed", key=small.key())
     chex.assert_trees_all_equal(found["folnet"], params["folnet"])
     shapes = {name: value.shape for name, value in parameters.flatten(found).items()}
     assert not parameters.misfits(parameters.shapes(model), shapes)
@@ -67,8 +67,8 @@ def test_an_encoder_starts_them(tmp_path):
 
 def test_cjoin_as_released_makes_no_difference():
     """Decoders use the paper's form, whatever the settings say."""
-    model, params = causal()
-    other, _ = causal(cjoin="paper")
+    model, params = causal("c.")
+    other, _ = causal("c.", cjoin="paper")
     out, want = (method(m)(params, words(2, 4)).logits for m in (model, other))
     np.testing.assert_array_equal(out, want)
 

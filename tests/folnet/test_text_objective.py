@@ -7,6 +7,8 @@ import pytest
 from folnet import text_objective
 from tests.folnet.small_decoders import first
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(3, 4, 7)).astype(np.float32)
 IDS = RNG.integers(0, 7, (3, 4))
@@ -53,3 +55,5 @@ def test_bad_shapes():
     """Tokens of another batch size."""
     with pytest.raises(ValueError, match=r"input_ids: got shape \(2, 4\), expected \(3, 4\) as in logits"):
         text_objective.next_word(jnp.asarray(LOGITS), jnp.asarray(IDS[:2]))
+    with pytest.raises(ValueError, match=r"input_ids: got shape \(3, 4\), expected \(3, 4\) as in logits"):
+        text_objective.next_word(jnp.asarray(LOGITS[..., 0]), jnp.asarray(IDS))

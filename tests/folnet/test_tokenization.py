@@ -5,11 +5,12 @@ import pickle
 import unicodedata
 from collections import Counter
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import pytest
 
-from folnet.tokenization import MASK, SPECIAL_TOKENS, WordPieceTokenizer, truncated
+from folnet.tokenization import MASK, SPECIAL_TOKENS, WordPieceTokenizer, _repeated, truncated
 
 TEXTS = [
     "The unaffable man doesn't RUN; he unaffably walks.",
@@ -169,8 +170,23 @@ def test_a_trained_vocabulary():
         WordPieceTokenizer.train(["abab abab ab", "abc"], 10)
     with pytest.raises(ValueError, match="texts: got no word"):
         WordPieceTokenizer.train(["  ", ""], 100)
-    with pytest.raises(ValueError, match="min_frequency: got 0, expected at least 1"):
-        WordPieceTokenizer.train(["a"], 100, min_frequency=0)
+    bad: dict[str, Any]
+    for bad in ({"min_frequency": 0}, {"max_alphabet": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}: got 0, expected at least 1"):
+            WordPieceTokenizer.train(["a"], 100, **bad)
+    assert len(WordPieceTokenizer.train(["abab abab ab", "abc"], 11)) == 11
+    assert "ab" in WordPieceTokenizer.train(["ab ab"], 50).vocabulary
+    assert "ab" not in WordPieceTokenizer.train(["ab ab"], 50, min_frequency=3).vocabulary
+    cased = WordPieceTokenizer.train(["Ab Ab"], 50, lowercase=False)
+    assert "Ab" in cased.vocabulary
+    assert not cased.lowercase
+
+
+def test_words_are_passed_on_in_short_texts():
+    """As often as counted, but never in one string that grows with the count."""
+    texts = list(_repeated([("ab", 10_000), ("c", 1)]))
+    assert " ".join(texts).split() == ["ab"] * 10_000 + ["c"]
+    assert [len(text.split()) for text in texts] == [4096, 4096, 1808, 1]
 
 
 def test_attributes(tokenizer):
@@ -254,7 +270,7 @@ def test_decoding(tokenizer):
         tokenizer.decode([1, len(tokenizer)])
 
 
-def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path):
+def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path, monkeypatch):
     """The pieces are the same, and fingerprints distinguish vocabularies."""
     tokenizer.save(tmp_path / "vocab.txt")
     cased = WordPieceTokenizer.load(tmp_path / "vocab.txt", lowercase=False)
@@ -265,6 +281,8 @@ def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path):
     assert cased.fingerprint != tokenizer.fingerprint
     assert pickle.loads(pickle.dumps(cased)).fingerprint == cased.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert WordPieceTokenizer.load("~/vocab.txt").vocabulary == tokenizer.vocabulary
 
 
 def test_lines_end_only_where_lines_end(tmp_path):

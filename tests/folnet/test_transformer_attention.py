@@ -10,6 +10,8 @@ import pytest
 from folnet.transformer_attention import attention, pair_vectors
 from tests.folnet import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 BATCH, LENGTH, HEADS, SIZE = 2, 5, 3, 4
 DISTANCE, RELATIONS = 2, 6
 

@@ -36,6 +36,17 @@ def test_fields_that_cannot_be(fields, message):
         TransformerConfig(**fields)
 
 
+def test_bert():
+    """The rates and epsilons of Devlin et al. (2019), and the distance of Shaw et al. (2018)."""
+    assert (BERT_BASE.vocab_size, BERT_BASE.max_position_embeddings) == (30522, 512)
+    assert BERT_BASE.layer_norm_eps == 1e-12
+    assert (BERT_BASE.hidden_dropout_prob, BERT_BASE.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert (BERT_BASE.activation, BERT_BASE.relative_position, BERT_BASE.max_distance) == ("gelu", "none", 16)
+    assert BERT_BASE.absolute_position
+    assert BERT_BASE.relation_attention == "shaw"
+    TransformerConfig(max_distance=1)
+
+
 def test_fields_of_the_other_kind_are_refused():
     """Transformers have no operators, FOLNets no vectors of pairs."""
     with pytest.raises(ValueError, match="fields: got 'operators', expected only absolute_position"):

@@ -1,5 +1,7 @@
 """Atomic writes of text and bytes."""
 
+import os
+
 import pytest
 
 from folnet.writing import write_whole
@@ -11,6 +13,25 @@ def test_text_and_bytes(tmp_path):
     assert path == tmp_path / "new" / "a.txt"
     assert path.read_bytes() == b"\xc3\xa9\r\n"
     assert write_whole(str(path), b"\x00").read_bytes() == b"\x00"
+
+
+def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
+    """All of it is synchronized, while the file still has its temporary name."""
+    seen = []
+
+    def sync(descriptor):
+        seen.append((os.fstat(descriptor).st_size, (tmp_path / "a.txt").exists()))
+
+    monkeypatch.setattr("os.fsync", sync)
+    write_whole(tmp_path / "a.txt", "abc")
+    assert seen == [(3, False)]
+
+
+def test_the_folder_of_the_user(tmp_path, monkeypatch):
+    """A tilde stands for it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert write_whole("~/a.txt", "a") == tmp_path / "a.txt"
+    assert (tmp_path / "a.txt").read_text() == "a"
 
 
 def test_what_was_there_stays_if_writing_fails(tmp_path):
