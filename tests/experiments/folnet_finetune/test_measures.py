@@ -86,9 +86,8 @@ def test_the_best_parameters_predict_not_the_last(tmp_path):
     found = measures.conclude(config, measure, best, data, cat, last, tmp_path)
     assert (found["best"], found["last"]) == ({"step": 2, "accuracy": 1.0, "main": 1.0}, last)
     path = tmp_path / "predictions/RTE_validation.tsv"
-    assert data.task.score(data.dev[0].examples, data.task.read_predictions(path, data.dev[0].examples)) == {
-        "accuracy": 1.0
-    }
+    task, examples = tasks.SEQUENCE_TASKS["rte"], data.dev[0].examples
+    assert task.score(examples, task.read_predictions(path, examples)) == {"accuracy": 1.0}
     assert (found["task"], found["parameters"], found["left_out"]) == ("rte", 1, [])
     assert found["rows"] == {"train": 3, "validation": 5, "test": 1}
     assert found["vocabulary"] == data.tokenizer.fingerprint
@@ -106,8 +105,8 @@ def test_batches_are_split_over_devices_where_they_divide_evenly(tmp_path, monke
     seen = []
 
     class Four(runtime.Layout):
-        def mesh_to_measure(self):
-            return jax.sharding.AbstractMesh((4,), ("data",))  # pyrefly: ignore[bad-return]
+        def mesh_to_measure(self) -> Any:
+            return jax.sharding.AbstractMesh((4,), ("data",))
 
     measure = measures.Measure(config, types.SimpleNamespace(config=SETTINGS, apply=knowing), data, Four())
 

@@ -36,7 +36,7 @@ def test_budgets_and_seeds_are_as_declared():
     assert (comparison.search_by, comparison.search_higher_is_better) == ("loss", False)
     assert [model.budgets["equal_steps"] for model in comparison.models] == [500, 500]
     assert comparison.models[0].budgets["equal_time"] == 500
-    seconds = [model.budgets["equal_time"] * model.step_seconds for model in comparison.models]
+    seconds = [model.budgets["equal_time"] * (model.step_seconds or 0) for model in comparison.models]
     assert seconds[1] == pytest.approx(seconds[0], rel=0.02)
     for model in comparison.models:
         assert [change["lr"] for change in model.search] == [5e-3, 1e-2, 2e-2]

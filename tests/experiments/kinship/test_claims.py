@@ -40,7 +40,7 @@ def test_budgets_and_seeds_are_as_declared():
     assert (comparison.seeds, comparison.search_seeds) == ((0, 1, 2, 3, 4), (100,))
     assert [model.budgets["equal_steps"] for model in comparison.models] == [5000, 5000]
     assert comparison.models[0].budgets["equal_time"] == 5000
-    seconds = [model.budgets["equal_time"] * model.step_seconds for model in comparison.models]
+    seconds = [model.budgets["equal_time"] * (model.step_seconds or 0) for model in comparison.models]
     assert seconds[1] == pytest.approx(seconds[0], rel=0.02)
     for model in comparison.models:
         assert [change["lr"] for change in model.search] == [1e-3, 2e-3, 4e-3]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -201,8 +202,9 @@ def test_the_optimizer_is_clipped_adam_with_decoupled_decay(clip, decay):
             v[name] = 0.9 * v[name] + 0.1 * of**2
             step = m[name] / (1 - 0.8**t) / (np.sqrt(v[name] / (1 - 0.9**t)) + 1e-8) + decay * p[name]
             p[name] = p[name] - 0.5 * min(t / 2, 1) * step
+    found: Any = params
     for name, value in p.items():
-        np.testing.assert_allclose(params[name], value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_rate_rises_then_stays_or_falls():

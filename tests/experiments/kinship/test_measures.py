@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,8 +72,8 @@ def test_answers_are_the_models_and_batches_are_split_where_they_divide(monkeypa
     """A model that answers with the kind of the first person; as on four devices."""
 
     class Four(runtime.Layout):
-        def mesh_to_measure(self):
-            return jax.sharding.AbstractMesh((4,), ("data",))  # pyrefly: ignore[bad-return]
+        def mesh_to_measure(self) -> Any:
+            return jax.sharding.AbstractMesh((4,), ("data",))
 
     config, specs = small(eval_batch_size=size), []
 
@@ -86,7 +87,8 @@ def test_answers_are_the_models_and_batches_are_split_where_they_divide(monkeypa
         return SequenceClassifierOutput(jax.nn.one_hot(facts, 18))
 
     tests = measures.Tests(config, "j.a")
-    answer = measures.make_answer(config, types.SimpleNamespace(apply=apply), tests, Four())
+    model: Any = types.SimpleNamespace(apply=apply)
+    answer = measures.make_answer(config, model, tests, Four())
     monkeypatch.setattr(measures.jax, "device_put", put)
     # k facts and the question, k + 1 people and [CLS].
     assert answer(3).tolist() == [(2 * k + 3 + 3) % 18 for k in (2, 3, 4) for _ in range(7)]
@@ -104,7 +106,8 @@ def test_a_model_gets_all_of_a_problem_and_dropout_with_a_key_alone(form):
         seen.append((variables, ids, segments, mask, deterministic, more))
         return SequenceClassifierOutput(jnp.zeros((3, 18)))
 
-    model, key = types.SimpleNamespace(apply=apply), jax.random.key(1)
+    model: Any = types.SimpleNamespace(apply=apply)
+    key = jax.random.key(1)
     measures.logits(model, "p", batch)
     measures.logits(model, "p", batch, key)
     for found, dropout in zip(seen, (None, {"dropout": key}), strict=True):
@@ -129,8 +132,9 @@ def test_training_drops_if_there_is_dropout_of_either_kind(hidden, attention):
         seen.append(rngs)
         return SequenceClassifierOutput(jnp.zeros((4, 18)))
 
+    model: Any = types.SimpleNamespace(apply=apply)
     key = jax.random.key(5)
-    train.make_loss(config, types.SimpleNamespace(apply=apply))({}, train.make_batches(config)(0), key)
+    train.make_loss(config, model)({}, train.make_batches(config)(0), key)
     assert seen == [{"dropout": key} if hidden or attention else None]
 
 
