@@ -103,8 +103,8 @@ class Join(_Mixer):
         relation: Float[Array, "B D2 X A"],
         premise: Float[Array, "B A H S"],
         *,
-        mask: Bool[Array, "#B 1 #X #A"] | None,
-        deterministic: bool,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B X D1"]:
         kernel, dropout = self.kernel(relation), self._dropout(deterministic)
         return self.writer(self._merge(operators.join(kernel, premise, mask=mask, dropout=dropout)))
@@ -150,8 +150,8 @@ class CJoin(_Mixer):
         relation: Float[Array, "B D2 X A"],
         kernel_logits: Float[Array, "B S H A"],
         *,
-        mask: Bool[Array, "#B 1 #X #A"] | None,
-        deterministic: bool,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B X D1"]:
         operator = operators.cjoin if self.config.cjoin == "paper" else operators.cjoin_released
         premise, dropout = self.premise(relation), self._dropout(deterministic)
@@ -221,8 +221,8 @@ class Trans(_Mixer):
         relation: Float[Array, "B D2 X A"],
         premise: Float[Array, "B D2 A Y"],
         *,
-        mask: Bool[Array, "#B 1 #X #A"] | None,
-        deterministic: bool,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B D2 X Y"]:
         logits = over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
         options: dict[str, Any] = {"mask": mask, "implementation": self.config.trans_implementation}
