@@ -164,7 +164,8 @@ def test_parts_of_an_axis_add_their_gradients_and_tallies():
         actors=jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), state.actors),
         keys=state.keys.reshape(2, 2),
     )
-    spread: Any = LearnerState(params=None, opt_state=None, actors=0, keys=0, iteration=None)
+    axes: Any = {"params": None, "opt_state": None, "actors": 0, "keys": 0, "iteration": None}
+    spread = LearnerState(**axes)
     iterate = functools.partial(learner.iterate, axis_name="parts")
     after, reports = jax.jit(jax.vmap(iterate, in_axes=(spread,), axis_name="parts"))(halves)
     for part in range(2):
@@ -181,14 +182,14 @@ def one_bad_number(learning_rate):
         bad = jnp.zeros_like(params["weights"]).at[2, 3].set(jnp.where(count == 2, jnp.nan, 0))
         return {"weights": bad - learning_rate * gradient["weights"], "more": jnp.zeros(2)}, count + 1
 
-    return optax.GradientTransformation(lambda params: jnp.int32(0), update)
+    return optax.GradientTransformation(lambda params: jnp.int32(0), cast(Any, update))
 
 
 def infinite_at_first(logits, value, batch):
     """Is the usual loss, plus infinity in the first update, which is on-policy."""
     losses = impala.loss(logits, value, batch)
-    return losses.replace(
-        total=losses.total + jnp.where(jnp.abs(losses.ratio - losses.steps) < 1e-4, jnp.inf, 0)
+    return dataclasses.replace(
+        losses, total=losses.total + jnp.where(jnp.abs(losses.ratio - losses.steps) < 1e-4, jnp.inf, 0)
     )
 
 

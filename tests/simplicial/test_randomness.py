@@ -1,7 +1,5 @@
 """Randomness: no two draws of a run share a key."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,7 +87,7 @@ def test_boards_of_a_pool_are_others_than_those_being_played():
     config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=1, traps=0, horizon=1)
     environment = rollout.of_boxworld(config)
     key, batch = jax.random.key(0), 33
-    state = jax.jit(functools.partial(environment.init, batch=batch))(key)
+    state = jax.jit(environment.init, static_argnums=1)(key, batch)
     after, given = jax.jit(environment.step)(jax.random.key(1), state, jnp.zeros(batch, jnp.int32))
     assert given.truncated.all()
     fresh = after.boards.states.palette[:3]

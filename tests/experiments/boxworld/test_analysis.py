@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -80,9 +81,9 @@ def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
 
 def counts(solved):
     """Returns made-up counts of two types, ten boards of each."""
-    solved = np.asarray([solved, 2 * solved])
+    solved = jnp.asarray([solved, 2 * solved])
     return win_rates.Evaluation(
-        puzzles=np.asarray([(1, 0, 0), (1, 1, 2)]), episodes=np.asarray([10, 10]), solved=solved,
+        puzzles=jnp.asarray([(1, 0, 0), (1, 1, 2)]), episodes=jnp.asarray([10, 10]), solved=solved,
         died=10 - solved, capped=0 * solved, steps=solved, solved_steps=solved,
     )  # fmt: skip
 

@@ -13,10 +13,10 @@ from experiments.boxworld import claims
 
 def test_the_models_are_those_of_the_claim():
     """Both agents have the parameters that the claim states and are trained for 1.2 million steps."""
-    simplicial, relational = claims.QUICK.models
-    assert (simplicial.config.agent.kind, relational.config.agent.kind) == ("simplicial", "relational")
-    for model in (simplicial, relational):
-        config = model.config
+    assert len(claims.QUICK.models) == 2
+    for model, kind in zip(claims.QUICK.models, ("simplicial", "relational"), strict=True):
+        config: Any = model.config
+        assert config.agent.kind == kind
         params = jax.eval_shape(config.init_params, jax.random.key(0))
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
         assert model.steps * config.frames_per_step == pytest.approx(1.2e6, rel=0.03)

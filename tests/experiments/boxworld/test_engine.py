@@ -130,7 +130,7 @@ def test_the_first_step_that_is_not_finite_is_named_with_its_seed():
 
 def test_the_settings_of_a_config_reach_the_learner():
     """The objective and the optimiser are those of NumPy with the config's numbers, all unlike defaults."""
-    settings = {"discount": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}
+    settings: dict[str, Any] = {"discount": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}
     rates = {"lr": 0.02, "clip": 3.0, "decay": 0.7, "epsilon": 0.4}
     learner = Impala(small(**settings, **rates, updates=4, groups=2, unroll=7)).learner
     assert (learner.environments, learner.updates, learner.steps, learner.groups) == (64, 4, 7, 2)
@@ -151,9 +151,8 @@ def test_the_settings_of_a_config_reach_the_learner():
     assert losses.total == pytest.approx(wanted["total"], rel=1e-4)
 
     gradient = rng.normal(size=5) * 4
-    updates, _ = learner.optimizer.update(
-        jnp.asarray(gradient), learner.optimizer.init(jnp.zeros(5)), jnp.zeros(5)
-    )
+    state = learner.optimizer.init(jnp.zeros(5))
+    updates: Any = learner.optimizer.update(jnp.asarray(gradient), state, jnp.zeros(5))[0]
     wanted, _ = plain_impala.rmsprop(0, 1, gradient, learning_rate=0.02, max_norm=3.0, decay=0.7, epsilon=0.4)
     np.testing.assert_allclose(updates, wanted, rtol=1e-5)
 
