@@ -33,7 +33,7 @@ def test_a_bar_is_as_long_as_its_exact_match():
     assert np.ravel(places) == pytest.approx([-0.2, 0.8, 0.2, 1.2])  # side by side around the names
     assert {round(bar.get_height(), 6) for container in axes.containers for bar in container} == {0.4}
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 1), (1.5, -0.5))  # from top to bottom
-    assert [line.get_xdata()[0] for line in axes.get_lines()] == [0.95]
+    assert [line.get_xdata()[0] for line in axes.get_lines()] == [0.95]  # pyrefly: ignore
     colours = [container[0].get_facecolor()[:3] for container in axes.containers]
     assert len(set(colours[0])) > 1
     assert len(set(colours[1])) == 1  # grey
@@ -68,7 +68,7 @@ def test_every_character_has_its_clusters_colour_and_number():
         line, inside = divmod(y, 1.25)
         written.setdefault((x - 0.5, line), []).append(text.get_text())
         assert inside == pytest.approx(0.36 if len(written[x - 0.5, line]) == 1 else 0.82)
-        assert (text.get_ha(), text.get_va()) == ("center", "center")
+        assert (text.get_horizontalalignment(), text.get_verticalalignment()) == ("center", "center")
     # The first question takes a line and one character of the next, as does the second.
     expected = {
         (0, 0): ("#", 0), (1, 0): ("a", 1), (2, 0): ("b", 2), (0, 1): ("%", 0),
@@ -116,7 +116,7 @@ def test_curves_of_learning_are_the_recorded_numbers(tmp_path):
         assert axes.get_ylim() == pytest.approx((-0.03, 1.03))
         assert figure.get_size_inches() == pytest.approx((6.0, 3.6))
         lines = axes.get_lines()
-        return {line.get_label(): [*zip(*map(list, line.get_data()), strict=True)] for line in lines}
+        return {line.get_label(): [*zip(*map(list, line.get_data()), strict=True)] for line in lines}  # pyrefly: ignore
 
     def with_name(name):
         return with_model(name=name)
@@ -135,7 +135,7 @@ def test_curves_of_learning_are_the_recorded_numbers(tmp_path):
         (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
         found = list(drawn("tp_transformer"))
         assert len(found) == curves
-        assert found == [found[0], *sorted(found[1:-1]), constant]
+        assert found == [found[0], *sorted(found[1:-1]), constant]  # pyrefly: ignore
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert drawn("tp_transformer", "transformer") == {
         "TP-Transformer": [(2, 0.5), (6, 0.6)],

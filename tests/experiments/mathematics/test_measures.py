@@ -3,8 +3,10 @@
 import collections
 import dataclasses
 import functools
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def test_both_ways_find_the_answers_that_the_model_gives_itself():
     rng = np.random.default_rng(0)
     source = rng.integers(3, model.vocab_size, (48, 12)).astype(np.int32)
     source[::3, 7:] = 0
-    answers = np.array(measures.decode(model, params, source))
+    answers = np.array(measures.decode(model, params, jnp.asarray(source)))
     assert answers.shape == (48, 32)  # a start symbol, at most thirty characters and the end
     expected = (answers == mathematics.END).any(1)
     lengths = (answers != 0).sum(1)
@@ -71,7 +73,7 @@ def test_decoding_begins_and_ends_with_the_vocabularys_symbols():
     vocabulary = mathematics.Vocabulary("0123456789", pad=2, start=0, end=3, first=4)
     trained = talkative(vocabulary)
     source = vocabulary.encode_batch([f"{number:03d}" for number in range(0, 960, 40)])
-    found = np.asarray(measures.decode(trained.model, trained.params, source, vocabulary))
+    found = np.asarray(measures.decode(trained.model, trained.params, jnp.asarray(source), vocabulary))
     assert found.shape == (24, 32)
     np.testing.assert_array_equal(found[:, 0], vocabulary.start)
     logits = jax.jit(functools.partial(measures.logits, trained.model))
@@ -163,7 +165,8 @@ def test_batches_are_spread_over_devices_if_they_divide(monkeypatch, rows, axes)
     monkeypatch.setattr(measures.jax, "device_put", lambda arrays, sharding: [*arrays, sharding])
     numbers = np.arange(rows)
     batch = mathematics.Batch(numbers[:, None], numbers[:, None] + 1, numbers, numbers)
-    source, target, sharding = measures.spread(batch)
+    placed: Any = measures.spread(batch)
+    source, target, sharding = placed
     assert (source[0, 0], target[0, 0]) == (0, 1)
     assert (sharding.mesh, tuple(sharding.spec)) == (mesh, axes)
 
