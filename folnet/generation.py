@@ -226,8 +226,7 @@ def _generate(
     tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
     # New tokens follow their text directly; padding between them is removed.
     places = jnp.arange(length + max_new_tokens)[None]
-    new = jnp.clip(places - lengths[:, None], 0, max_new_tokens - 1)
-    new = jnp.take_along_axis(tokens, new, axis=1)
+    new = jnp.take_along_axis(tokens, places - lengths[:, None], axis=1)
     old = jnp.pad(input_ids, ((0, 0), (0, max_new_tokens)))
     ends = lengths + made
     sequences = jnp.where(places < lengths[:, None], old, new)

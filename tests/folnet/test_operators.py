@@ -297,8 +297,8 @@ def test_shapes_that_do_not_fit(operator, first, second, message):
 
 def test_trans_takes_an_implementation():
     """By name; unknown ones are refused."""
+    name: Any = "none_of_them"
     with pytest.raises(ValueError, match="implementation: got 'none_of_them'"):
-        name: Any = "none_of_them"
         operators.trans(jnp.zeros((B, H, X, A)), jnp.zeros((B, H, A, Y)), implementation=name)
 
 

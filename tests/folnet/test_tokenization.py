@@ -199,6 +199,8 @@ def test_attributes(tokenizer):
     assert ordinary == set(range(len(tokenizer))) - set(tokenizer.special_ids.tolist())
     reserved = WordPieceTokenizer([*SPECIAL_TOKENS, "[unused0]", "a", "[unused", "##a"])
     assert reserved.ordinary_ids.tolist() == [6, 7, 8]
+    marks = WordPieceTokenizer([*SPECIAL_TOKENS, "##", "##a", "#"])
+    assert marks.starts_word.tolist() == [True] * 6 + [False, True]
 
 
 @pytest.mark.parametrize(("size", "padded"), [(30522, 30528), (8, 16), (15, 16), (16, 24)])
