@@ -1,43 +1,73 @@
-"""Measures of recurrent models against loops over lengths, sequences and steps."""
-
-import itertools
+"""Measures of recurrent models: of one that solves its task, of one that errs as known, and of constants."""
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.llrnn import measures
+from experiments.llrnn import load, measures
 from experiments.llrnn.config import CellConfig
 from llrnn import tasks
+from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-@pytest.mark.slow
-def test_evaluation_counts_what_a_loop_over_lengths_counts():
-    """One compiled program for all lengths against the task asked for each length by itself."""
-    task = tasks.make("group_powers", group="S4", operators=3, held_out=3, test_lengths=(3, 9))
-    config = short(
-        task="group_powers",
-        cell=CellConfig(name="higher_order", features=4, update="linear", coupling="given", max_power=7),
-    )
-    model = config.make_model(task)
-    params = model.init(jax.random.key(1), np.zeros((1, 2, 11), np.float32))["params"]
-    found = measures.make_evaluation(task, model, 12)(params)
-    assert set(found) == {f"{split}/error_{length}" for split in task.splits for length in (3, 8, 9)}
-    for split, length in itertools.product(task.splits, (3, 8, 9)):
-        counts = found[f"{split}/error_{length}"]
-        key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), length)
-        batch = task.sample(key, 12, length, max_length=9, split=split)
-        answers = np.argmax(np.asarray(measures.predict(model, params, task.encode(batch.tokens))), axis=-1)
-        wrong = [
-            [answers[b, t] != batch.targets[b, t] for t in range(9) if batch.mask[b, t]] for b in range(12)
-        ]
-        assert counts == {
-            "wrong": sum(map(sum, wrong)),
-            "symbols": sum(map(len, wrong)),
-            "sequences_wrong": sum(map(any, wrong)),
-            "sequences": sum(map(bool, wrong)),
-        }
+
+@pytest.fixture(scope="module")
+def evaluation():
+    """The evaluation of 12 sequences per length and split, compiled once."""
+    task = solved.make_task()
+    return measures.make_evaluation(task, solved.CONFIG.make_model(task), 12)
+
+
+def drawn(length, split, examples=12):
+    """The sequences that every run is evaluated on."""
+    key = jax.random.fold_in(jax.random.key(2**31 - 1), length)
+    return solved.make_task().sample(key, examples, length, max_length=5, split=split)
+
+
+def test_a_model_that_computes_the_product_makes_no_error(evaluation):
+    """Also on held-out pairs, at the longest training length, and at every test length."""
+    found = evaluation(solved.params())
+    names = {f"{split}/error_{n}" for split in ("train", "held_out", "held_out_once") for n in (2, 3, 5)}
+    assert set(found) == names
+    for name, counts in found.items():
+        split, length = name.split("/error_")
+        assert counts["wrong"] == counts["sequences_wrong"] == 0
+        if split == "held_out":  # only the held-out pairs among all count
+            mask = np.asarray(drawn(int(length), split).mask)
+            assert 0 < mask.sum() < 12 * int(length)
+            assert (counts["symbols"], counts["sequences"]) == (mask.sum(), mask.any(axis=1).sum())
+        else:
+            assert counts["symbols"] == 12 * (int(length) if split == "train" else 1)
+            assert counts["sequences"] == 12
+
+
+def test_errors_are_counted_by_symbol_and_by_sequence(evaluation):
+    """A model that takes the element 1 for the element 2 errs where 1 is the answer, and nowhere else."""
+    partly = 0
+    for name, counts in evaluation(solved.params(confused=(1,))).items():
+        split, length = name.split("/error_")
+        batch = drawn(int(length), split)
+        wrong = np.asarray(batch.mask) & (solved.products(batch.tokens) == 1)
+        assert (counts["wrong"], counts["sequences_wrong"]) == (wrong.sum(), wrong.any(axis=1).sum())
+        partly += 0 < counts["sequences_wrong"] < min(counts["wrong"], counts["sequences"])
+    assert partly > 0
+
+
+def test_an_opened_model_reads_the_tokens_in_their_order():
+    """The function that is exported gives, at every step, the product of the tokens until then."""
+    opened = load.of_recurrent(solved.CONFIG, solved.params(), 7)
+    tokens = np.random.default_rng(0).integers((4, 3), size=(5, 6, 2)).astype(np.int32)
+    logits = opened.function(opened.params, {"tokens": tokens})["logits"]
+    assert logits.shape == (5, 6, 6)
+    np.testing.assert_array_equal(np.argmax(logits, axis=-1), solved.products(tokens))
+    reversed_in_time = solved.products(tokens[:, ::-1])
+    assert (np.argmax(logits, axis=-1) != reversed_in_time).any()
+    assert (opened.kind, set(opened.inputs), set(opened.outputs)) == ("recurrent", {"tokens"}, {"logits"})
+    assert opened.inputs["tokens"].shape[2:] == (2,)
+    assert opened.inputs["tokens"].range == (0, 3)  # the largest value of any field
+    assert opened.outputs["logits"].shape[2:] == (6,)
 
 
 def test_summary_of_counts():
@@ -45,8 +75,12 @@ def test_summary_of_counts():
     summary = measures.summarize(counts)
     assert summary["error"] == pytest.approx(0.05)
     assert summary["sequences_right"] == pytest.approx(10 / 12)
+    assert (summary["symbols"], summary["sequences"]) == (60, 12)
     low, high = summary["sequences_right_interval"]
     assert low < 10 / 12 < high
+    # Wilson's interval at 95 %: its ends are where |p - 10/12| = 1.96 sqrt(p (1 - p) / 12).
+    for end in (low, high):
+        assert abs(end - 10 / 12) == pytest.approx(1.96 * np.sqrt(end * (1 - end) / 12), rel=1e-3)
 
 
 def test_the_score_of_a_string_task_is_the_mean_accuracy():
@@ -55,8 +89,13 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
     assert isinstance(task, tasks.StringTask)
     config = short(task="parity", cell=CellConfig(name="elman", features=2))
     model = config.make_model(task)
-    params = model.init(jax.random.key(0), np.zeros((1, 3, sum(task.fields)), np.float32))["params"]
-    params["outputs"] = {"kernel": np.zeros((2, 2), np.float32), "bias": np.array([1, 0], np.float32)}
+    params = {
+        "cell": {
+            "hidden": {"kernel": np.zeros((2, 2), np.float32)},
+            "input": {"kernel": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)},
+        },
+        "outputs": {"kernel": np.zeros((2, 2), np.float32), "bias": np.array([1, 0], np.float32)},
+    }
     shares = []
     for length in range(41, 44):
         key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), length)

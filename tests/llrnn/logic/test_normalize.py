@@ -18,6 +18,7 @@ from llrnn.logic import (
     Sum,
     Tensor,
     Var,
+    With,
     Zero,
     bang,
     binary_integer,
@@ -93,6 +94,9 @@ def test_normal_forms_do_not_depend_on_where_a_let_was_written():
         (lambda x, f: f(Sum((Zero(A), x))), lambda x, f: f(x)),
         (lambda x, f: Pair(x + x, Zero(B)), lambda x, f: Zero(Tensor(A, B))),
         (lambda x, f: Both(x, x + Zero(A)), lambda x, f: Both(x, x)),
+        (lambda x, f: Both(Zero(A), x), lambda x, f: Both(Zero(A), x)),
+        (lambda x, f: Both(x, Zero(A)), lambda x, f: Both(x, Zero(A))),
+        (lambda x, f: Both(Zero(A), Zero(B)), lambda x, f: Zero(With(A, B))),
         (lambda x, f: Fst(Both(x, x) + Both(f(x), x)), lambda x, f: x + f(x)),
         (lambda x, f: Ket(Zero(A), (x + f(x),)), lambda x, f: Ket(Zero(A), (x,)) + Ket(Zero(A), (f(x),))),
         (
@@ -146,6 +150,9 @@ def test_substitution_does_not_capture():
     # The ket's variable, hidden by another of its name.
     hidden = LetBang(Ket(u, (y,)), "x", Pair(x, Lam("x", A, x)))
     assert normalize(hidden) == Pair(y, Lam("z", A, Var("z", A)))
+    g = Var("g", Lolli(A, Tensor(A, A)))
+    half = LetBang(Ket(u, (y,)), "x", LetPair(g(x), "x", "w", Pair(x, Var("w", A))))
+    assert normalize(half) == LetPair(g(y), "a", "b", Pair(Var("a", A), Var("b", A)))
     # A vector under a binder of a name that it mentions.
     under = LetBang(Ket(u, (y,)), "x", Lam("y", A, Pair(x, y)))
     assert normalize(under) == Lam("z", A, Pair(y, Var("z", A)))
