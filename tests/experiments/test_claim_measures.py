@@ -103,7 +103,8 @@ def test_pretraining_is_measured(tmp_path):
 def drawn(name, first, second):
     """The curves, by label, that a comparison's only figure shows of two seeds with these measurements."""
     lines = [{"measurements": measurements} for measurements in (first, second)]
-    ((_, figure),) = DECLARED[name][0].figures({"ours": lines}).items()
+    draw: Any = DECLARED[name][0].figures
+    ((_, figure),) = draw({"ours": lines}).items()
     axes = figure.axes[0]
     shown = {line.get_label(): tuple(map(list, line.get_data())) for line in axes.lines}
     return axes, {label: curve for label, curve in shown.items() if not label.startswith("_")}
@@ -150,7 +151,8 @@ def test_accuracies_on_held_out_and_trained_pairs_are_drawn():
 def test_figures_of_kinship_are_those_of_its_records():
     """A line per model."""
     line = {"measurements": {"line": measured("kinship.operators")["line"]}}
-    found = DECLARED["kinship.operators"][0].figures({"FOLNet jmc.atp": [line], "FOLNet j.at": [line]})
+    draw: Any = DECLARED["kinship.operators"][0].figures
+    found = draw({"FOLNet jmc.atp": [line], "FOLNet j.at": [line]})
     assert sorted(found) == [
         "kinship/operators_by_length",
         "kinship/operators_by_seconds",
