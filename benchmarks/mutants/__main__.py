@@ -98,7 +98,10 @@ def main() -> None:
             done += 1
             print(f"{done}/{len(drawn)} {records.summary(line, explained)}", flush=True)
 
-        tested, normal = run_all(session, drawn, values.jobs, report)
+        try:
+            tested, normal = run_all(session, drawn, values.jobs, report)
+        except KeyboardInterrupt:
+            raise SystemExit("interrupted; the same command continues where this one ended") from None
     head = {
         "command": f"python -m benchmarks.mutants --seed={values.seed} --count={values.count}"
         + (f" --packages={','.join(values.packages)}" if values.packages else ""),
