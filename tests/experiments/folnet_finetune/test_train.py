@@ -12,13 +12,18 @@ from typing import Any
 import chex
 import jax
 import numpy as np
-import optax
 import pytest
 
 from experiments import runtime
 from experiments.folnet_finetune import data, measures, model, train
 from experiments.folnet_finetune.grid import GridConfig
-from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
+from folnet import (
+    FOLNet,
+    FOLNetForQuestionAnswering,
+    FOLNetForSequenceClassification,
+    parameters,
+    tasks,
+)
 from tests import on_devices
 from tests.experiments.folnet_finetune import small as small_finetune
 from tests.experiments.folnet_finetune.small import small
@@ -101,7 +106,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
+def test_a_run_leaves_its_record_the_best_model_and_predictions(rte, checkpoint):
     config, workdir, result = rte
     files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert files == {"config.json", "metrics.jsonl", "summary.json", "checkpoints", "best", "predictions"}
@@ -123,50 +128,41 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
     predictions = written.read_predictions(workdir / "predictions/RTE_validation.tsv", dev)
     assert written.score(dev, predictions)["accuracy"] == best["eval/accuracy"]
     tuned, params = FOLNetForSequenceClassification.from_pretrained(workdir / "best")
+    begun = parameters.flatten(FOLNet.from_pretrained(checkpoint)[1])
     assert tuned.config.num_labels == 2
     if best["step"] == 4:
         chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(result.params)))
+    trained = parameters.flatten(params["folnet"])
+    assert any((array != begun[name]).any() for name, array in trained.items())
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
 
 
-def test_a_run_is_gradient_descent_on_its_batches_from_the_checkpoint(rte):
-    """The updates written out: the config's optimizer on each epoch's batches, the mean over real rows."""
-    config, _, result = rte
-    config = config.resolved(3)
-    opened, tuned = train.open_data(config), model.make(config)
-    batches = data.Batches(opened.train.features, config)
-    optimizer, loss = config.make_optimizer(), train.make_loss(config, tuned)
-    params = model.begin(config, tuned)
-    state = optimizer.init(params)
-
-    @jax.jit
-    def step(params, state, batch):
-        def mean(params):
-            sums = loss(params, batch, jax.random.key(0))  # without dropout
-            return sums.numerator / sums.denominator
-
-        updates, state = optimizer.update(jax.grad(mean)(params), state, params)
-        return optax.apply_updates(params, updates), state
-
-    for number in range(4):
-        params, state = step(params, state, batches(number))
-    chex.assert_trees_all_close(dict(result.params), params, rtol=1e-4, atol=1e-6)
-
-
-def test_a_runs_task_has_the_configs_settings(rte, monkeypatch):
-    """Seed, batch size, accumulation and layout."""
+def test_a_run_has_the_configs_settings_and_its_own_batches(rte, monkeypatch):
+    """Seed, batch size, accumulation, layout, and of several processes each one's rows."""
     config, _, _ = rte
+    config = dataclasses.replace(config, seed=5, accumulate=2)
     opened, seen = train.open_data(config), []
 
-    def stop(task, parallel):
+    def make(task, parallel):
         seen.append((task, parallel))
+
+    def stop(program, batches, config, tuned):
+        seen.append((batches, config, tuned))
         raise Killed
 
-    monkeypatch.setattr(train, "Program", stop)
+    monkeypatch.setattr(train, "Program", make)
+    monkeypatch.setattr(train, "Tuning", stop)
     with pytest.raises(Killed):
-        train.train(dataclasses.replace(config, seed=5, accumulate=2), opened, None, "pmap")
-    ((task, parallel),) = seen
+        train.train(config, opened, None, "pmap")
+    (task, parallel), (batches, resolved, tuned) = seen
     assert (task.seed, task.batch_size, task.accumulate, parallel) == (5, 2, 2, "pmap")
+    assert (resolved, tuned.config) == (config.resolved(3), model.make(config).config)
+    wanted = data.Batches(opened.train.features, config)
+    for step in (0, 3):
+        chex.assert_trees_all_equal(batches(step), wanted(step))
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    monkeypatch.setattr("jax.process_index", lambda: 1)
+    chex.assert_trees_all_equal(batches(0), {name: array[1:] for name, array in wanted(0).items()})
 
 
 def test_several_runs_need_a_workdir_and_are_a_sweep(monkeypatch, tmp_path):
@@ -232,12 +228,15 @@ def test_a_killed_run_continues_with_the_same_bits(rte, tmp_path, monkeypatch):
 
 
 def test_squad_is_answered(checkpoint, tmp_path):
-    """Checks windows, null odds and the threshold, which is computed again from the run's files."""
+    """Checks windows, null odds and the threshold, which is computed again from the run's files.
+
+    With a rate of 0 the parameters stay those that the run began with: the checkpoint's encoder.
+    """
     small_tasks.write_squad(tmp_path)
     config = small(
-        tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1
-    )
-    config.eval_batch_size = 8
+        tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1,
+        lr=0.0, eval_batch_size=8,
+    )  # fmt: skip
     result = run(config, workdir=tmp_path / "run")
     found = result.results
     assert result.step == 2
@@ -253,6 +252,10 @@ def test_squad_is_answered(checkpoint, tmp_path):
     assert found["best"]["main"] == found["best"]["f1/best"] >= found["best"]["f1"]
     tuned, _ = FOLNetForQuestionAnswering.from_pretrained(tmp_path / "run/best")
     assert tuned.config.hidden_size == 16
+    chex.assert_trees_all_equal(dict(result.params), model.begin(config, tuned))
+    begun = parameters.flatten(FOLNet.from_pretrained(checkpoint)[1])
+    for name, array in parameters.flatten(result.params["folnet"]).items():
+        np.testing.assert_array_equal(array, begun[name], err_msg=name)
 
 
 @pytest.mark.slow

@@ -89,6 +89,24 @@ def test_what_was_written_is_read(prepared, name):
     assert all(map(same, windows.take(order), expected.take(order)))
 
 
+def test_the_manifest_counts_windows_tokens_and_documents(prepared):
+    """Of every file; windows across documents belong to none."""
+    manifest = Manifest.read(prepared)
+    assert manifest.shards == 2
+    for name in SPLITS:
+        windows = split(LENGTH, held_out=0.4)[SPLITS.index(name)]
+        every = windows.take(range(len(windows)))
+        parts = manifest.splits[name]
+        assert [part["shard"] for part in parts] == [0, 1]
+        assert sum(part["windows"] for part in parts) == len(windows)
+        assert sum(part["tokens"] for part in parts) == sum(len(window.tokens) for window in every)
+        assert sum(part["documents"] for part in parts) == sum(window.place == 0 for window in every)
+        assert all(part["documents"] < part["windows"] for part in parts)
+    across = [Window(np.arange(2, dtype=np.uint16), np.asarray([], np.uint16), 0, 0)] * 3
+    path = prepared / "across.array_record"
+    assert write_windows(path, across) == {"windows": 3, "tokens": 6, "documents": 0}
+
+
 def test_batches_are_those_of_memory(prepared):
     """They are bitwise equal; the tokenizer is that in the directory."""
     windows = PreparedWindows(prepared)

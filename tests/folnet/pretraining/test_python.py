@@ -100,6 +100,26 @@ def test_topics_do_not_repeat_each_other(documents):
     assert sum(count > 1 for count in repeated.values()) > 50  # as they do in the reference
 
 
+def test_a_repeated_paragraph_stays_in_the_shorter_topic(monkeypatch):
+    """Of equally long ones in the first by name; lines of less than forty characters may repeat."""
+    long, short = "x" * 36 + " one", "y" * 35 + " one"
+    made = {
+        "c": f"{long}\n\n{short}\n\nmore",
+        "b": f"{long}\n\n{short}\n\nless",
+        "a": f"{short}\n\n{long}\n\nand more",
+    }
+    monkeypatch.setattr(topics, "topics", made | {"d": long})
+    found = language_reference()
+    assert list(found) == [
+        ("topic a", f"{short}\nand more"),
+        ("topic b", f"{short}\nless"),
+        ("topic c", f"{short}\nmore"),
+        ("topic d", long),
+    ]
+    monkeypatch.setattr(topics, "topics", made)
+    assert [document.text.count(long) for document in language_reference()] == [0, 1, 0]
+
+
 def test_a_part_can_be_held_out(documents):
     """With 15 % of the topics there is enough text to measure on."""
     total = sum(len(document.text) for document in documents)

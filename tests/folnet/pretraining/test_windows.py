@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from folnet.pretraining.documents import Document, is_held_out
 from folnet.pretraining.windows import MemoryWindows, Windows, make_windows, prepare, tokenize_document
@@ -113,6 +114,16 @@ def test_short_windows_are_a_function_of_seed_and_text():
     assert made(documents, 1) != every
     lost = sum(LENGTHS) - sum(map(len, every))
     assert 0 <= lost <= len(LENGTHS)
+
+
+def test_short_windows_have_any_length_from_two_to_a_full_one():
+    """All are equally likely."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a"])
+    document = Document("x", "a " * 9000)
+    sizes = [len(w.tokens) for w in make_windows([document], tokenizer, length=10, short_fraction=1.0)]
+    counts = np.bincount(sizes[:-1])
+    assert np.flatnonzero(counts).tolist() == [2, 3, 4, 5, 6, 7]
+    assert stats.chisquare(counts[2:]).pvalue > 1e-4
 
 
 def test_held_out_documents_are_kept_apart():

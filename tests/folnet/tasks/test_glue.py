@@ -138,6 +138,56 @@ def test_damage_is_named_by_file_and_line(tmp_path, name, file, text, error):
     assert str(raised.value).startswith(str(path))
 
 
+def test_test_rows_keep_the_index_of_their_table(tmp_path):
+    """By the column `index` or, for QQP, `id`; rows of other splits are counted from 0."""
+    small_tasks.write(
+        tmp_path / "RTE/test.tsv", small_tasks.tsv("index|sentence1|sentence2", "7|a|b", "3|c|d")
+    )
+    small_tasks.write(tmp_path / "QQP/test.tsv", small_tasks.tsv("id|question1|question2", "9|a|b"))
+    rows = small_tasks.tsv("index|sentence1|sentence2|label", "7|a|b|entailment", "3|c|d|entailment")
+    small_tasks.write(tmp_path / "RTE/dev.tsv", rows)
+    assert [example.index for example in TASKS["rte"].examples(tmp_path, "test")] == ["7", "3"]
+    assert [example.index for example in TASKS["qqp"].examples(tmp_path, "test")] == ["9"]
+    assert [example.index for example in TASKS["rte"].examples(tmp_path, "validation")] == ["0", "1"]
+
+
+def test_ten_rows_or_one_in_a_thousand_may_be_malformed(tmp_path):
+    header, good = "id|qid1|qid2|question1|question2|is_duplicate", "0|1|2|a|b|1"
+    for rows, bad, fits in ((2, 10, True), (2, 11, False), (10_989, 11, True), (10_988, 11, False)):
+        text = small_tasks.tsv(header, *[good] * rows, *["one|two"] * bad)
+        small_tasks.write(tmp_path / "QQP/train.tsv", text)
+        if fits:
+            found = TASKS["qqp"].examples(tmp_path, "train")
+            assert (len(found), len(found.skipped)) == (rows, bad)
+        else:
+            with pytest.raises(ValueError, match=f"{bad} of {rows + bad} rows are malformed"):
+                TASKS["qqp"].examples(tmp_path, "train")
+
+
+def test_records_of_a_prepared_copy_are_checked(tmp_path, monkeypatch):
+    """Fields and classes; the order is that of `idx`, which is also the index."""
+    folder = tmp_path / "glue" / "rte" / "1.0.0"
+    small_tasks.write(folder / "dataset_info.json", "{}")
+
+    def examples(*records, split="train"):
+        named = [(f"record {number}", record) for number, record in enumerate(records)]
+        monkeypatch.setattr("folnet.tasks.glue.task_tfds.records", lambda folder, split: iter(named))
+        return list(TASKS["rte"].examples(tmp_path, split))
+
+    one = {"sentence1": "a", "sentence2": "b", "label": 1, "idx": 12}
+    two = {"sentence1": "c", "sentence2": "d", "label": 0, "idx": 3}
+    assert examples(one, two) == [Example("3", "c", "d", 0), Example("12", "a", "b", 1)]
+    assert examples(one | {"label": -1}, split="test") == [Example("12", "a", "b", None)]
+    for wrong in (-1, 2):
+        with pytest.raises(ValueError, match=f"record 1: got the label {wrong}, expected 0 to 1"):
+            examples(two, one | {"label": wrong})
+    for name in one:
+        with pytest.raises(ValueError, match=f"record 0: missing {name}"):
+            examples({key: value for key, value in one.items() if key != name})
+    with pytest.raises(ValueError, match="got no rows of train, expected at least one"):
+        examples()
+
+
 def test_bytes_that_are_no_text(tmp_path):
     """The error names their line."""
     (tmp_path / "CoLA").mkdir()

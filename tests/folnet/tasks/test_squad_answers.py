@@ -128,6 +128,21 @@ def test_what_does_not_fit(features):
         answers(questions[:2], windows, zeros, zeros)
 
 
+def test_the_defaults_are_berts():
+    """An answer has at most 30 tokens, and 20 starts, ends and texts are kept."""
+    context = " ".join(small_tasks.WORDS.split()[:41])
+    asked = [Question("0", "Who?", context, ())]
+    windows = span_features(asked, small_tasks.tokenizer(), length=80, stride=60, query_length=4)
+    column = int(windows.column[0])
+    for end, words in ((29, 30), (30, 1)):
+        starts, ends = np.zeros((2, 1, 80))
+        starts[0, column] = ends[0, column + end] = 5
+        starts[0, 0] = -50
+        found = answers(asked, windows, starts, ends)[0]
+        assert len(found.text.split()) == words
+        assert len(found.candidates) == 20 + 1
+
+
 def test_another_threshold():
     """It chooses again between the best span and no answer."""
     answer = Answer("0", "", 1.5, (Candidate("", 3.0), Candidate("dog", 1.5), Candidate("cat", 1.0)))
