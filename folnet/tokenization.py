@@ -149,7 +149,7 @@ class WordPieceTokenizer:
                 f"vocab_size: got {vocab_size}, expected at least {len(first)} for the special tokens and "
                 "all characters (or a smaller max_alphabet)"
             )
-        model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}))
+        model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token=UNK))
         model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
         trainer = tokenizers.trainers.WordPieceTrainer(
             vocab_size=vocab_size,
@@ -158,9 +158,12 @@ class WordPieceTokenizer:
             # Left to the library, the ids of characters follow a hash table, which differs between processes,
             # and ids break ties between equally frequent pairs. "Special" tokens have fixed ids.
             special_tokens=first,
+            limit_alphabet=len(kept),
+            initial_alphabet=kept,
+            continuing_subword_prefix=CONTINUATION,
         )
         keep = set(kept)
-        known = ((word, count) for word, count in words.items() if keep.issuperset(word))
+        known = ((word, count) for word, count in sorted(words.items()) if keep.issuperset(word))
         model.train_from_iterator(_repeated(known), trainer)
         ids = model.get_vocab()
         return cls(sorted(ids, key=ids.__getitem__), lowercase=lowercase)
@@ -181,7 +184,7 @@ class WordPieceTokenizer:
     def fingerprint(self) -> str:
         """A hash of the vocabulary and the casing; ids of tokenizers with different hashes are unrelated."""
         content = "\n".join((*self.vocabulary, f"lowercase={self.lowercase}"))
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @functools.cached_property
     def special_ids(self) -> Int32[np.ndarray, "5"]:
@@ -313,7 +316,7 @@ class WordPieceTokenizer:
         if skip_special_tokens:
             left_out = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
             found = [number for number in found if number not in left_out]
-        return self._model.decode(found)
+        return self._model.decode(found, skip_special_tokens=False)
 
 
 def truncated(first: int, second: int, room: int) -> tuple[int, int]:
@@ -349,11 +352,14 @@ def _check(vocabulary: Sequence[str], name: str) -> None:
 
 
 def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
-    # The library's defaults are BERT's: [UNK], CONTINUATION, and at most 100 characters per word.
-    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids))
+    model = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            ids, unk_token=UNK, max_input_chars_per_word=100, continuing_subword_prefix=CONTINUATION
+        )
+    )
     model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    model.decoder = tokenizers.decoders.WordPiece()
+    model.decoder = tokenizers.decoders.WordPiece(prefix=CONTINUATION)
     return model
 
 
