@@ -194,8 +194,13 @@ def test_commands_run_from_an_empty_folder_with_the_wheel(command, installed, tm
 
 def test_only_the_wheel_is_run(installed, tmp_path):
     """The tests above do not find the checkout instead."""
-    ended = run(["-c", "import experiments.registry as r; print(r.__file__)"], installed, tmp_path / "empty")
-    assert ended.stdout.startswith(str(installed)), ended.stderr
+    code = (
+        "import importlib.util as u; print(*(u.find_spec(name).origin for name in ('experiments', 'llrnn')))"
+    )
+    ended = run(["-c", code], installed, tmp_path / "empty")
+    found = ended.stdout.split()
+    assert len(found) == 2, ended.stderr
+    assert all(path.startswith(str(installed)) for path in found)
 
 
 @pytest.mark.parametrize("page", ["README.md", "results/README.md", "CHANGELOG.md", "CONTRIBUTING.md"])

@@ -8,6 +8,8 @@ import pytest
 from benchmarks import boxworld as benchmark
 from simplicial import boxworld
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.mark.slow
 def test_a_record_of_everything(tmp_path, capsys, monkeypatch):

@@ -2,15 +2,89 @@
 
 import dataclasses
 import json
+import shutil
+from typing import Any, ClassVar
 
 import pytest
 
 from benchmarks import bursts, collect, machine
 from experiments import boxworld, runtime
 from experiments.boxworld import load
+from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.workdir import config_dict, write_json
 from tests.experiments.boxworld.small import small as small_boxworld
+from tests.experiments.runtime.test_packing import abstract, state
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    """The config of a run that is not trained here."""
+
+    experiment: ClassVar[str] = "line"
+
+
+EXPERIMENT = runtime.Experiment(
+    Config, lambda name: Config(), lambda *_: None, abstract_state=lambda _: abstract()
+)
+
+
+def saved(workdir, step, steps=9):
+    """Writes a run with one checkpoint."""
+    checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
+    checkpoints.save(step, state(), {})
+    checkpoints.close()
+    write_json(workdir / "config.json", config_dict(Config(steps=steps)))
+    return workdir
+
+
+def test_the_end_of_a_session_is_kept_for_its_evaluation():
+    """Half a minute, or a quarter of a short session."""
+    assert [bursts.reserve(seconds) for seconds in (540.0, 120.0, 40.0)] == [30.0, 30.0, 10.0]
+
+
+def test_whichever_has_more_steps_continues(tmp_path):
+    """A run that is behind is renamed, and its config with it; without any, the run is new."""
+    released, workdir, new = tmp_path / "released", tmp_path / "runs" / "agent", Config(steps=3)
+    assert bursts.step_of(workdir) is None
+    assert bursts.resume(EXPERIMENT, new, released, workdir) is new
+    assert not workdir.exists()
+    saved(workdir, 5)
+    assert bursts.step_of(workdir) == 5
+    assert bursts.resume(EXPERIMENT, new, released, workdir) == Config(steps=9)
+    assert bursts.pack(EXPERIMENT, new, workdir, released) == "0.0 MB"
+    assert bursts.resume(EXPERIMENT, new, released, workdir) == Config(steps=9)  # equal: nothing is moved
+    assert [path.name for path in workdir.parent.iterdir()] == ["agent"]
+    for number in (1, 2):
+        shutil.rmtree(workdir)
+        saved(workdir, 2, steps=4)
+        assert bursts.resume(EXPERIMENT, new, released, workdir) == Config(steps=9)
+        assert bursts.step_of(workdir) == 5
+        assert bursts.step_of(workdir.with_name(f"agent-{number}")) == 2
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_session_trains_for_its_time_and_is_packed_when_it_is_ended(tmp_path, ended):
+    """Ended by a signal, it is packed as far as it came; otherwise its caller does that."""
+    workdir, out, seen = tmp_path / "run", tmp_path / "out", []
+
+    def train(config, folder):
+        seen.append((config.session_seconds, folder))
+        saved(folder, 1)
+        if ended:
+            raise runtime.Preempted("stopped by SIGTERM")
+        return "result"
+
+    arguments: Any = (EXPERIMENT, train, Config(), 100.0, tmp_path / "released", workdir, out)
+    if ended:
+        with pytest.raises(runtime.Preempted):
+            bursts.resume_and_train(*arguments)
+        assert (out / "state.safetensors").exists()
+    else:
+        assert bursts.resume_and_train(*arguments) == (Config(session_seconds=75.0), "result")
+        assert not out.exists()
+    assert seen == [(75.0, workdir)]
 
 
 @pytest.mark.slow  # trains and measures several times

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import llrnn, timing
 from llrnn.memory import rings
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SMALL = {
     "elman": {"features": 4},
     "higher_order": {"features": 4, "max_power": 3},
@@ -24,19 +26,15 @@ SMALL = {
 }
 
 
-ALWAYS = ("elman",)
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
-)
-def test_a_row_of_each_kind(name, monkeypatch):
+@pytest.mark.parametrize("names", [["elman"], pytest.param([*SMALL], marks=pytest.mark.slow)])
+def test_a_row_of_each_kind(names, monkeypatch):
     """`measure` itself compares the two models' updates before it times them."""
     monkeypatch.setattr(llrnn, "BATCH", 3)
     monkeypatch.setattr(llrnn, "STEPS", 4)
-    row = llrnn.measure(name, SMALL[name], blocks=1)
-    assert row["steps_per_second"] > 0
-    assert ("speedup" in row) == (name not in llrnn.NO_POWERS)
+    for name in names:
+        row = llrnn.measure(name, SMALL[name], blocks=1)
+        assert row["steps_per_second"] > 0
+        assert ("speedup" in row) == (name not in llrnn.NO_POWERS)
 
 
 def test_models_that_differ_are_not_timed(monkeypatch):

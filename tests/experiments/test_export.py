@@ -129,8 +129,10 @@ def test_runs_of_other_experiments_are_opened(tmp_path, boxworld_run, folnet_run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", ["inside", "constants"])
-@pytest.mark.parametrize("name", ["agent", "solver", "recurrent", "encoder"])
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("agent", "inside"), ("solver", "constants"), ("recurrent", "constants"), ("encoder", "inside")],
+)
 def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
     exportable = {
         "agent": small_exports.agent,

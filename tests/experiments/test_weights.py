@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from absl import app
 from safetensors.numpy import load_file
 
 from experiments import runtime, weights
@@ -32,11 +35,20 @@ def test_what_is_shipped_is_what_its_card_says(folder):
     text = (folder / weights.CARD).read_text(encoding="utf-8")
     assert text == weights.card(folder), f"python -m experiments.weights --card={folder}"
     assert (folder / packing.STATE).stat().st_size < 10e6
-    restored = releasing.restore(folder, weights.abstract_state(folder))
-    assert f"| {runtime.params_sha256(restored.state.params)} |" in text
-    model = open_model(folder)
+    params: dict[str, Any] = {}
+    for name, array in load_file(folder / packing.STATE).items():
+        if name.startswith("params/"):
+            _, *path, last = name.split("/")
+            holder = params
+            for part in path:
+                holder = holder.setdefault(part, {})
+            holder[last] = array
+    assert f"| {runtime.params_sha256(params)} |" in text
+    model = open_model(folder)  # which restores the state, and so checks all of it
     assert f'open_model("{folder}")' in text
-    assert all(leaf.size for leaf in jax.tree.leaves(model.params))
+    assert sum(leaf.size for leaf in jax.tree.leaves(model.params)) == sum(
+        leaf.size for leaf in jax.tree.leaves(params)
+    )
 
 
 def test_there_are_some_of_each_paper():
@@ -72,26 +84,49 @@ def test_a_folder_without_its_files_is_told(tmp_path, config):
         releasing.restore(tmp_path, weights.abstract_state(tmp_path))
 
 
+def call(monkeypatch, **given):
+    """Calls the program with these flags."""
+    values = {"pack": None, "unpack": None, "card": None, "to": None}
+    monkeypatch.setattr(weights.flags, "FLAGS", SimpleNamespace(**values | given))
+    weights.main()
+
+
+def test_a_release_is_unpacked_and_released_again(tmp_path, monkeypatch, capsys):
+    """With the same state and, but for its folder, the same card, which can be written anew."""
+    released, run, again = Path("results/llrnn/copy"), tmp_path / "run", tmp_path / "copy"
+    call(monkeypatch, unpack=str(released), to=str(run))
+    assert not (run / weights.CARD).exists()
+    shutil.copy(released / "summary.json", run)
+    call(monkeypatch, pack=str(run), to=str(again))
+    found, expected = (load_file(folder / packing.STATE) for folder in (again, released))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    written = (again / weights.CARD).read_text(encoding="utf-8")
+    before = (released / weights.CARD).read_text(encoding="utf-8")
+    assert written.replace(again.as_posix(), released.as_posix()) == before
+    (again / weights.CARD).unlink()
+    call(monkeypatch, card=str(again))
+    assert (again / weights.CARD).read_text(encoding="utf-8") == written
+    assert capsys.readouterr().out.splitlines()[-1] == str(again / weights.CARD)
+
+
+@pytest.mark.parametrize("flags", [{"pack": "run"}, {"card": "folder", "to": "folder"}])
+def test_a_target_is_given_for_packing_and_unpacking_only(flags, monkeypatch):
+    with pytest.raises(app.UsageError, match=r"--to: got .*, expected a folder with --pack or --unpack only"):
+        call(monkeypatch, **flags)
+
+
 @pytest.mark.slow
 def test_as_a_user_starts_it(tmp_path):
-    """A release is unpacked and released again with the same result; wrong calls are reported."""
+    """A release is unpacked; wrong calls are reported in a line."""
 
     def call(*arguments):
         command = [sys.executable, "-m", "experiments.weights", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
-    released = Path("results/llrnn/copy")
-    assert call(f"--unpack={released}", f"--to={tmp_path / 'run'}").returncode == 0
-    shutil.copy(released / "summary.json", tmp_path / "run")
-    assert call(f"--pack={tmp_path / 'run'}", f"--to={tmp_path / 'copy'}").returncode == 0
-    again, before = (load_file(folder / packing.STATE) for folder in (tmp_path / "copy", released))
-    assert again.keys() == before.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(again[name], array)
-    written = (tmp_path / "copy" / weights.CARD).read_text(encoding="utf-8")
-    assert written.replace((tmp_path / "copy").as_posix(), released.as_posix()) == (
-        released / weights.CARD
-    ).read_text(encoding="utf-8")
+    unpacked = call("--unpack=results/llrnn/copy", f"--to={tmp_path / 'run'}")
+    assert unpacked.returncode == 0, unpacked.stderr
     failed = call(f"--pack={tmp_path}", f"--to={tmp_path / 'other'}")
     assert failed.returncode == 1
     assert "no trained model" in failed.stderr

@@ -124,10 +124,10 @@ def encoder(**fields: Any) -> Exportable:
     return folnet_load.of_pretraining(trained_encoder(**fields))
 
 
-def run_alone(
-    artifact: Path, *arguments: str, stdin: str = "", devices: int = 1, runner: Path = RUNNER
-) -> subprocess.CompletedProcess[str]:
-    """Runs an artifact with a copy of the runner in a process that cannot import the project."""
+def start_alone(
+    artifact: Path, *arguments: str, devices: int = 1, runner: Path = RUNNER
+) -> subprocess.Popen[str]:
+    """Starts an artifact with a copy of the runner in a process that cannot import the project."""
     copy = artifact.parent / "copy_of_runner.py"
     copy.write_bytes(runner.read_bytes())
     forbidden = repr([*OURS, *OTHERS])
@@ -137,16 +137,26 @@ def run_alone(
         f"runpy.run_path({str(copy)!r}, run_name='__main__')"
     )
     flags = f"--xla_force_host_platform_device_count={devices}"
-    return subprocess.run(
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
         [sys.executable, "-I", "-W", "error", "-c", code],
         cwd=artifact.parent,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        input=stdin,
-        capture_output=True,
         text=True,
-        check=False,
-        timeout=400,
+        **pipes,
     )
+
+
+def run_alone(
+    artifact: Path, *arguments: str, stdin: str = "", **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs an artifact as `start_alone` does, until it ends."""
+    with start_alone(artifact, *arguments, **options) as process:
+        try:
+            output, errors = process.communicate(stdin, timeout=400)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
 
 def rewritten(path, target, change):

@@ -1,3 +1,4 @@
+import dataclasses
 import datetime
 
 import jax
@@ -50,3 +51,16 @@ def test_it_says_all_that_a_reader_needs():
     assert (found["platforms"], found["derivative"]) == (["tpu"], True)
     assert found["versions"]["jax"] == jax.__version__
     assert isinstance(found["compatibility"]["calling_convention"], int)
+
+
+def test_bounds_of_a_free_length_and_the_room_of_texts_are_there():
+    """A text is filled up to the longest program."""
+    bounded = dataclasses.replace(SUMS, shortest=2, longest=16, text={"kind": "characters"})
+    day = datetime.date(2026, 11, 21)
+    for lengths, symbols, room in ((None, (2, 16), None), ((8, 4), (2, 16), 8)):
+        options = Options(lengths=lengths, platforms=("cpu",))
+        found = manifest.describe(bounded, options, programs.export_programs(bounded, options), day)
+        assert found["symbols"] == {"batch": (1, None), "length": symbols}
+        assert found["text"] == {"kind": "characters", "length": room}
+    assert [manifest.member_of(length) for length in (None, 4)] == ["program.bin", "program-4.bin"]
+    assert found["kernels"] == {"names": ["portable"], "chips": []}

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -61,10 +62,20 @@ def test_a_process_that_can_import_nothing_of_ours_answers(agent):
         {"inputs": {"observation": pictures[0, 0].tolist()}, "id": 2},
         {"text": "2 + 2"},
     ]
-    lines = [*map(json.dumps, requests), "{"]
-    done = small_exports.run_alone(path, stdin="\n".join(lines) + "\n")
-    assert done.returncode == 0, done.stderr
-    three, one, wrong, text, broken = map(json.loads, done.stdout.splitlines())
+    replies = []
+    with small_exports.start_alone(path) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for line in [*map(json.dumps, requests), "{"]:  # each is answered before the next is asked
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+                replies.append(process.stdout.readline())
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")
+    three, one, wrong, text, broken = map(json.loads, replies)
     wanted = answers(pictures)
     assert three["id"] == "three"
     for name, array in wanted.items():
@@ -109,38 +120,19 @@ def test_it_runs_where_there_is_only_jax_and_flatbuffers(agent, tmp_path):
         np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_the_artifact_is_a_program_itself(sums):
-    request = json.dumps({"inputs": {"ids": [[1, 2, 3]]}})
-    done = subprocess.run(
-        [sys.executable, "-I", sums.name, "--describe"],
-        cwd=sums.parent,
-        input=request,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["kind"] == "sum"
-
-
-@pytest.mark.slow
-def test_an_answer_comes_before_the_next_question(sums):
-    """Replies are not buffered until the end of the input, since the caller may wait for them."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", str(sums)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        for number in (1, 2):
-            process.stdin.write(json.dumps({"inputs": {"ids": [number]}}) + "\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["outputs"]["total"] == 10 + 2 * number
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.stdout.close()
+def test_the_artifact_is_a_program_itself(sums, monkeypatch, capsys):
+    """Python runs the archive's copy of the runner, for which the artifact is no argument."""
+    monkeypatch.setattr(sys, "argv", [str(sums), "--describe"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(sums), run_name="__main__")
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "sum"
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"inputs": {"ids": [1, 2]}}\n'))
+    monkeypatch.setattr(sys, "argv", [str(sums)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(sums), run_name="__main__")
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["outputs"]["total"] == 16
 
 
 # ---- answers
@@ -227,6 +219,21 @@ def test_lines_are_answered_one_by_one_and_errors_do_not_end_it(model, monkeypat
     def out_of_memory(*_):
         raise RuntimeError("RESOURCE_EXHAUSTED")
 
+    class Out(io.StringIO):
+        flushed = 0
+
+        def flush(self):
+            self.flushed = len(self.getvalue().splitlines())
+
+    def asked():
+        """The next request comes when the last reply can be read."""
+        for number in range(3):
+            assert replies.flushed == number
+            yield '{"inputs": {"ids": [[1]]}}'
+
+    replies = Out()
+    run_exported.serve(model, asked(), replies)
+    assert replies.flushed == 3
     monkeypatch.setattr(run_exported, "in_even_batches", out_of_memory)
     run_exported.serve(model, lines[:1], out := io.StringIO())
     assert json.loads(out.getvalue()) == {"id": 1, "error": "RuntimeError: RESOURCE_EXHAUSTED"}

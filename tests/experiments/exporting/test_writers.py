@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments.exporting import Options, export_model, run_exported, writers
@@ -18,6 +20,36 @@ TOKENIZER = WordPieceTokenizer(
     [*VOCABULARY, *map(str, range(10, 10 + small_decoders.VOCAB - len(VOCABULARY)))]
 )
 TEXTS = ["the cat", "dogs 10 11 the cats"]
+
+
+def test_the_function_of_a_writer_gives_what_each_text_gives_alone():
+    """Without its prompt, although prompts are of different lengths and padded."""
+    model, params = small_decoders.causal()
+    exportable = writers.of_writer(model, params, TOKENIZER, 4)
+    ids = np.array([[2, 6, 7, 8, 5], [2, 5, 0, 0, 0]], np.int32)
+    found = jax.jit(exportable.function)(params, {"input_ids": ids, "attention_mask": ids > 0})
+    assert found["tokens"].shape == (2, 4)
+    for row, length in enumerate((5, 2)):
+        alone = generate(
+            model, params, jnp.asarray(ids[row : row + 1, :length]),
+            max_new_tokens=4, pad_token_id=0, eos_token_id=3,
+        )  # fmt: skip
+        np.testing.assert_array_equal(found["tokens"][row], alone.sequences[0, length:])
+        assert found["count"][row] == alone.lengths[0] - length
+
+
+def test_the_function_of_an_encoder_decoder_is_greedy_generation():
+    """It starts with [CLS], which is no part of the answer, and ends with [SEP]."""
+    model, params = small_decoders.conditional()
+    exportable = writers.of_writer(model, params, TOKENIZER, 4)
+    ids = np.array([[2, 6, 7, 3], [2, 5, 3, 0]], np.int32)
+    found = jax.jit(exportable.function)(params, {"input_ids": ids, "attention_mask": ids > 0})
+    wanted = generate_from(
+        model, params, jnp.asarray(ids), attention_mask=jnp.asarray(ids > 0), decoder_start_token_id=2,
+        max_new_tokens=4, pad_token_id=0, eos_token_id=3,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found["tokens"], wanted.sequences[:, 1:])
+    np.testing.assert_array_equal(found["count"], wanted.lengths - 1)
 
 
 @pytest.mark.slow

@@ -1,17 +1,35 @@
 """Launches the regression program with several command lines, each in a fork of this process.
 
 Imports dominate the cost of an invalid command line; here they are paid once. Reads a JSON list of lists of
-arguments, and prints a JSON list of exit statuses and standard errors.
+arguments, and prints a JSON list of exit statuses and standard errors. A run raises the error of its seed in
+`ENDS`, or says where it would have been and for how many steps.
 """
 
+import dataclasses
 import json
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import regression  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
+
+ENDS = {
+    101: runtime.NonFiniteLoss("the loss is nan", 3, Path("runs/20")),
+    102: runtime.CheckpointError("none of the 2 checkpoints can be restored"),
+    103: runtime.Preempted("stopped by SIGTERM at step 5"),
+    104: runtime.WorkdirError("the workdir is in use"),
+}
+"""Errors of runs, by seed."""
+
+
+def main(config, *, workdir, parallel):
+    """Stands for a run."""
+    if config.seed in ENDS:
+        raise ENDS[config.seed]
+    print(f"{workdir}: {parallel}, {config.steps} steps", file=sys.stderr)
 
 
 def launch(arguments):
@@ -21,7 +39,7 @@ def launch(arguments):
         if child == 0:
             os.dup2(errors.fileno(), 2)
             sys.argv = ["regression", *arguments]
-            runtime.launch(regression.EXPERIMENT)
+            runtime.launch(dataclasses.replace(regression.EXPERIMENT, main=main))
         _, status = os.waitpid(child, 0)
         errors.seek(0)
         return os.waitstatus_to_exitcode(status), errors.read()

@@ -30,7 +30,7 @@ def main(config, *, workdir=None, parallel="jit", **others):
             "x": x,
             "y": y + 0.1 * jax.random.normal(keys[1], y.shape),
             "mask": mask,
-            "offset": jnp.float32(0),
+            "offset": jnp.float32(0.5),
         }
 
     def loss(params, batch, key):

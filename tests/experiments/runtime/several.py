@@ -128,7 +128,7 @@ def telling(workdir):
     }
     found["rows"] = {name: value.tolist() for name, value in found["rows"].items()}
     everywhere = NamedSharding(runtime.Layout().mesh(), PartitionSpec("data"))
-    split = jax.make_array_from_process_local_data(everywhere, np.float32([[index, 5]]))
+    split = jax.make_array_from_process_local_data(everywhere, np.asarray([[index, 5]], np.float32))
     here = processes.on_own_devices({"a": split, "b": 3})
     assert here["a"].devices() == set(jax.local_devices())
     found["whole"] = [here["a"].tolist(), here["b"]]

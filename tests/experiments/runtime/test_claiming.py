@@ -27,7 +27,7 @@ def _committed(monkeypatch):
     monkeypatch.setattr(claiming, "untracked", lambda folder: [])
 
 
-def run(comparison, folder, experiment=claimed.EXPERIMENT, **arguments):
+def run(comparison, folder, experiment=claimed.SIMULATED, **arguments):
     return claiming.run(
         comparison,
         experiment,
@@ -84,7 +84,11 @@ def test_lines_of_all_claims_are_written(uninterrupted):
     assert line["baselines"][0]["compared"] is True
     assert line["fixed_beforehand"] == "c0ffee"
     assert line["search_seeds"] == [100]
-    assert lines["slope.optimizer.close"]["holds"] is all(value <= 0.2 for value in line["ours"]["per_seed"])
+    assert (line["holds"], lines["slope.optimizer.close"]["holds"]) == (True, True)
+    for entry, rate in ((line["ours"], 0.1), (line["baselines"][0], 0.1)):
+        assert entry["settings"] == {"lr": rate}
+        assert entry["seconds"] == [0.2] * 3
+        assert entry["parameters"] == 1
 
 
 def test_the_search_decides_the_settings(uninterrupted):
@@ -115,8 +119,8 @@ class Killed(BaseException):
     """Stands for a kill: nothing is cleaned up by the runner."""
 
 
-def killed_at(evaluations, monkeypatch):
-    """An experiment that dies in one of its evaluations, counted over all runs."""
+def killed(evaluations, comparison, folder, *experiment):
+    """Runs until it dies in one of the evaluations, counted over all runs."""
     count = iter(range(1, 1000))
     sleep = time.sleep
 
@@ -125,23 +129,39 @@ def killed_at(evaluations, monkeypatch):
             raise Killed
         sleep(seconds)
 
-    monkeypatch.setattr(claimed.time, "sleep", dying)
-    return claimed.EXPERIMENT
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claimed.time, "sleep", dying)
+        with pytest.raises(Killed):
+            run(comparison, folder, *experiment)
 
 
-def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path, monkeypatch):
+def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path):
     """In the search, in the middle of a reported run, and between models; runs continue from checkpoints."""
     for evaluations in (6, 15, 7):
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            run(claimed.comparison(), tmp_path, killed_at(evaluations, patch))
+        killed(evaluations, claimed.comparison(), tmp_path)
     run(claimed.comparison(), tmp_path)
-    found, expected = (without_clock(claims.read(folder / "out")) for folder in (tmp_path, uninterrupted))
+    assert_equal(tmp_path, uninterrupted)
+
+
+def test_real_runs_are_continued_from_their_checkpoints(tmp_path):
+    """Killed in the second of four runs and in the third, which have four evaluations each."""
+    models = tuple(dataclasses.replace(model, search=({},)) for model in claimed.comparison().models)
+    small = claimed.comparison(models=models, seeds=(0, 1), search_seeds=(), search_by="")
+    run(small, tmp_path / "calm", claimed.EXPERIMENT)
+    for evaluations in (6, 5):
+        killed(evaluations, small, tmp_path / "killed", claimed.EXPERIMENT)
+    assert len(record_of(tmp_path / "killed").lines) == 1 + 2
+    assert len(run(small, tmp_path / "killed", claimed.EXPERIMENT)) == 2
+    assert_equal(tmp_path / "killed", tmp_path / "calm")
+
+
+def assert_equal(folder, other):
+    """The lines are equal but for times, and so are the parameters of all runs."""
+    found, expected = (without_clock(claims.read(one / "out")) for one in (folder, other))
     assert found == expected
-    hashes = [
-        [line.get("params_sha256") for line in record_of(folder).lines]
-        for folder in (tmp_path, uninterrupted)
-    ]
+    hashes = [[line.get("params_sha256") for line in record_of(one).lines] for one in (folder, other)]
     assert hashes[0] == hashes[1]
+    assert len({digest for digest in hashes[0] if digest}) == sum(map(bool, hashes[0]))
 
 
 def test_a_session_ends_in_time_and_is_continued(uninterrupted, tmp_path):
@@ -162,7 +182,7 @@ def test_finished_runs_are_not_repeated(uninterrupted, tmp_path):
     """The record alone is enough to write the lines, on a machine that never saw the runs."""
     copied(uninterrupted, tmp_path)
     (tmp_path / "out" / "claims.jsonl").unlink()
-    never = dataclasses.replace(claimed.EXPERIMENT, main=None)
+    never = dataclasses.replace(claimed.SIMULATED, main=None)
     lines = run(claimed.comparison(), tmp_path, never)
     assert lines == claims.read(uninterrupted / "out")
 
@@ -197,21 +217,17 @@ def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparis
     """Whatever it fixes: config, comparison, grid, level, measure, seeds, claims; nothing is trained."""
     copied(begun, tmp_path)
     before = record_of(tmp_path).path.read_bytes()
-    never = dataclasses.replace(claimed.EXPERIMENT, main=None)
+    never = dataclasses.replace(claimed.SIMULATED, main=None)
     with pytest.raises(ValueError, match="edited after its first reported seed") as refused:
         run(comparison, tmp_path, never)
     assert named in str(refused.value)
     assert record_of(tmp_path).path.read_bytes() == before
 
 
-def test_a_search_may_be_followed_by_an_edit(tmp_path, monkeypatch):
+def test_a_search_may_be_followed_by_an_edit(tmp_path):
     """Before the first reported seed the declaration is free; a changed model is searched again."""
-    with pytest.raises(Killed):
-        run(claimed.comparison(), tmp_path, killed_at(17, monkeypatch))  # four runs have 16 evaluations
+    killed(17, claimed.comparison(), tmp_path)  # four runs have 16 evaluations
     assert [line["kind"] for line in record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
-    monkeypatch.undo()
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
     run(edited(config=LARGER), tmp_path)
     kinds = [line["kind"] for line in record_of(tmp_path).lines]
     assert kinds == ["search"] * 4 + ["declaration"] + ["search"] * 2 + ["declaration"] + ["reported"] * 6
@@ -343,9 +359,17 @@ def test_two_processes_do_not_share_a_comparison(tmp_path):
 def test_step_times():
     """One median for each model."""
     comparison = claimed.comparison()
-    found = claiming.step_times(comparison, claimed.EXPERIMENT, steps=10, blocks=2)
-    assert list(found) == ["SGD", "Adam"]
-    assert all(seconds > 0 for seconds in found.values())
+    seconds = iter((1.0, 20.0, 5.0, 60.0, 3.0, 40.0))  # of runs that take turns
+    blocks = []
+
+    def main(config, *, workdir):
+        blocks.append((config.optimizer, config.seed, config.steps))
+        result = claimed.simulated(config, workdir=workdir)
+        return {"model": dataclasses.replace(result, train_seconds=next(seconds))}
+
+    experiment = dataclasses.replace(claimed.EXPERIMENT, main=main)
+    assert claiming.step_times(comparison, experiment, steps=10) == {"SGD": 0.3, "Adam": 4.0}
+    assert blocks == [(name, seed, 10) for seed in (0, 1, 2) for name in ("sgd", "adam")]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The training loop: results, metrics, checkpoints, and errors."""
 
+import importlib
 import json
 import shutil
 import signal
@@ -16,6 +17,10 @@ from regression_config import Config, quick  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 from experiments.runtime import metrics
+from experiments.runtime.fit import averages
+from experiments.runtime.training import Trace
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def fit(config, **arguments):
@@ -27,7 +32,7 @@ def without_time(records):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
+def straight(tmp_path_factory, compiled_quickly):
     """An uninterrupted run of 60 steps."""
     workdir = tmp_path_factory.mktemp("straight") / "run"
     return workdir, fit(quick(), workdir=workdir)
@@ -59,6 +64,16 @@ def test_updates_are_gradient_descent_on_the_ratio_of_sums():
     assert result.metrics["grad_norm"] == pytest.approx(np.mean(norms[-10:]), rel=1e-5)
 
 
+def test_metrics_of_several_steps_are_ratios_of_their_sums():
+    """Not means of ratios; nothing divided by nothing is no number."""
+    ratios = {"rare": ([0, 0], [0, 0]), "within": ([1, 3], [4, 6]), "loss": ([1.0, 3.0], [2.0, 6.0])}
+    arrays: Any = {name: (np.asarray(over), np.asarray(under)) for name, (over, under) in ratios.items()}
+    found = averages(Trace(arrays, jnp.asarray([True, True])))
+    assert list(found) == ["loss", "rare", "within"]
+    assert (found["loss"], found["within"]) == (0.5, 0.4)
+    assert np.isnan(found["rare"])
+
+
 def test_a_run_leaves_its_record_and_summary(straight):
     workdir, result = straight
     records = metrics.read(workdir / "metrics.jsonl")
@@ -78,8 +93,8 @@ def test_a_run_leaves_its_record_and_summary(straight):
     assert sorted(entry.name for entry in (workdir / "checkpoints").iterdir()) == ["40", "60"]
 
 
-def test_the_seed_decides():
-    first, again = fit(quick()), fit(quick())
+def test_the_seed_decides(straight):
+    first, again = straight[1], fit(quick())
     config = quick()
     config.seed = 1
     other = fit(config)
@@ -169,6 +184,39 @@ def test_every_step_draws_its_own_batch_whatever_the_intervals(tmp_path):
     assert len(set(seen.tolist())) == 12
     np.testing.assert_array_equal(seen, run(4))
     np.testing.assert_array_equal(seen, run(12, tmp_path))  # restored: the extra state is in the checkpoint
+
+
+def test_no_two_draws_of_a_run_have_the_same_key(monkeypatch):
+    """Initial parameters, initial extra state, each step's batch and each step's loss; nor do other seeds."""
+    traces = []
+    module = importlib.import_module("experiments.runtime.fit")  # of the function's name
+    monkeypatch.setattr(module, "averages", lambda trace: traces.append(trace) or {})
+
+    def word(key):
+        return jax.random.key_data(key)[1].astype(jnp.float32)
+
+    def sample(key, step, params, extra):
+        return {"x": jnp.zeros(16)}, extra.at[step + 1].set(word(key))
+
+    def loss(params, batch, key):
+        return runtime.Sums(0.0 * params, 16, {"word": (word(key), 1)})
+
+    found = []
+    for seed in (0, 1):
+        config = Config(seed=seed, steps=4, batch_size=16, log_every=4, checkpoint_every=4)
+        result = runtime.fit(
+            config,
+            init=word,
+            loss=loss,
+            sample=sample,
+            init_extra=lambda key: jnp.zeros(5).at[0].set(word(key)),
+            optimizer=optax.sgd(0.0),
+            quiet=True,
+        )
+        found += [float(result.params), *result.state.extra.tolist()]
+        found += traces.pop().ratios["word"][0].tolist()
+    assert len(found) == 2 * (1 + 1 + 4 + 4)
+    assert len(set(found)) == len(found)
 
 
 def test_batches_are_asked_for_in_order_once_and_not_beyond_the_end():
@@ -280,6 +328,12 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
             "sample": lambda key, step: {"x": jnp.zeros((15, 4))}
         },
         "sample, batches: got both, expected exactly one": {"batches": host_batch},
+        "sample, batches: got neither, expected exactly one": {"sample": None},
+        "init_extra: got it with batches": {
+            "sample": None,
+            "batches": host_batch,
+            "init_extra": lambda key: 0,
+        },
         r"loss: got numerator of shape \(16,\)": {
             "loss": lambda params, batch, key: runtime.Sums(batch["x"].sum(1) * params["bias"][0], 16)
         },
@@ -291,6 +345,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
         },
         "parallel: got 'gpu', expected one of 'jit', 'shard_map', 'pmap'": {"parallel": "gpu"},
         "accumulate: got 3, expected a divisor of 16, the rows of a batch per device": {"accumulate": 3},
+        "accumulate: got 0, expected a divisor of 16": {"accumulate": 0},
         "sample: got an extra of other structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),

@@ -151,17 +151,39 @@ REFUSED = {
 }
 
 
+ENDS = {
+    101: (1, "the loss is nan at step 3; the last good checkpoint is runs/20"),
+    102: (2, "none of the 2 checkpoints can be restored"),
+    103: (143, "stopped by SIGTERM at step 5"),
+    104: (2, "the workdir is in use"),
+}
+"""Exit status and message of the errors in `launches.py`, by seed."""
+
+
+BEGINS = {
+    "--config=mine.py:fast --config.steps=10": "mine-fast: jit, 10",
+    "--config=regression:killable --parallel=pmap": "regression-killable: pmap, 300",
+    "--fsdp --config.lr=1": "regression-quick: jit fsdp, 60",
+}
+"""What the stand-in of a run in `launches.py` says."""
+
+
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """Returns the messages for each of `REFUSED`, all started in one empty directory, and the files left
-    there.
+    """Returns the messages for each of `REFUSED`, `ENDS` and `BEGINS`, all started in one directory with a
+    file of presets, and the files left there.
     """
     directory = tmp_path_factory.mktemp("refused")
+    text = CONFIG.read_text(encoding="utf-8").replace("quick=quick", "fast=quick")
+    (directory / "mine.py").write_text(text, encoding="utf-8")
     process = start(cwd=directory, program="launches.py", stdin=subprocess.PIPE)
-    lines = json.dumps([arguments for arguments, _ in REFUSED.values()])
+    others = [*([f"--config.seed={seed}"] for seed in ENDS), *map(str.split, BEGINS)]
+    lines = json.dumps([*(arguments for arguments, _ in REFUSED.values()), *others])
     output, errors = process.communicate(lines, timeout=120)
     assert process.returncode == 0, errors
-    return dict(zip(REFUSED, json.loads(output), strict=True)), list(directory.iterdir())
+    cases = [*REFUSED, *ENDS, *BEGINS]
+    left = {path.name for path in directory.iterdir()} - {"mine.py", "__pycache__"}
+    return dict(zip(cases, json.loads(output), strict=True)), left
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -176,18 +198,16 @@ def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, c
     assert not left
 
 
-def test_a_users_own_file_of_presets(tmp_path):
-    """The file is found relative to the current directory, and builds on the experiment's config."""
-    text = (
-        CONFIG.read_text(encoding="utf-8")
-        .replace("def quick", "def fast")
-        .replace("quick=quick", "fast=fast")
-    )
-    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
-    status, message = finish(start("--config=mine.py:fast", "--config.steps=10", cwd=tmp_path))
-    assert status == 0, message
-    config = json.loads((tmp_path / "runs" / "mine-fast" / "config.json").read_text())
-    assert (config["experiment"], config["steps"]) == ("regression", 10)
+def test_the_status_of_a_run_that_fails_says_how(refusals):
+    """1 for a loss that is not finite, 143 after a SIGTERM as in a shell, 2 for the directory."""
+    for seed, (status, message) in ENDS.items():
+        assert refusals[0][seed] == [status, f"error: {message}\n"]
+
+
+def test_presets_and_files_of_ones_own_begin(refusals):
+    """A file is found in the current directory; each begins in a directory of its name, as the flags say."""
+    for arguments, shown in BEGINS.items():
+        assert refusals[0][arguments] == [0, f"runs/{shown} steps\n"]
 
 
 def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from flax import struct
 
 from experiments import runtime
-from experiments.runtime import metrics
+from experiments.runtime import looping, metrics
 
 
 @struct.dataclass
@@ -112,6 +112,96 @@ def test_a_session_that_is_over_before_it_begins_gets_on_by_one_interval(tmp_pat
     limited = config(session_seconds=1e-6)
     for step in (4, 8, 10):
         assert runtime.loop(limited, Counting(), workdir=tmp_path / "run", quiet=True).step == step
+
+
+class Shown:
+    """Records what a run shows of its progress."""
+
+    def __init__(self):
+        self.opened, self.notes, self.updates = [], [], []
+
+    def __call__(self, *arguments, **named):
+        self.opened.append((*arguments, named))
+        return self
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def update(self, step, found, seconds):
+        self.updates.append((step, found["loss"], seconds))
+
+    def close(self):
+        self.notes.append("closed")
+
+
+class Clocked(Counting):
+    """Compiles in one second, advances in two."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.compile_seconds = clock, 0.0
+
+    def prepare(self, state, step, length):
+        self.compile_seconds += 1
+        self.clock[0] += 1
+        return 1.0
+
+    def advance(self, state, step, length):
+        self.clock[0] += 2
+        return super().advance(state, step, length)
+
+
+def test_seconds_are_counted_over_sessions_and_shown_of_this_one(tmp_path, monkeypatch):
+    """Training is what `advance` takes; the wall clock also counts compiling and evaluating."""
+    clock, shown = [0.0], Shown()
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(looping, "Progress", shown)
+
+    def evaluate(params):
+        assert not (tmp_path / "run" / "summary.json").exists()  # that of the first session is outdated
+        clock[0] += 5
+        return {}
+
+    def session(steps):
+        limited = config(steps=steps, max_seconds=100.0, session_seconds=99.0)
+        return runtime.loop(limited, Clocked(clock), workdir=tmp_path / "run", evaluate=evaluate)
+
+    first, second = session(4), session(12)
+    assert (first.train_seconds, first.summary["wall_seconds"]) == (2.0, 8.0)
+    # The checkpoint was written before the first session's summary, and after three seconds.
+    assert (second.train_seconds, second.summary["wall_seconds"]) == (6.0, 3.0 + 2 * 3 + 5)
+    assert (second.summary["train_seconds"], second.summary["compile_seconds"]) == (6.0, 2.0)
+    records = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert [record["train_seconds"] for record in records] == [2.0, 4.0, 6.0]
+    assert shown.opened == [
+        ("run", 0, 4, {"max_seconds": 99.0, "quiet": False}),
+        ("run", 4, 12, {"max_seconds": 98.0, "quiet": False}),  # of a hundred, two are spent
+    ]
+    assert shown.updates == [(4, 6.0, 2.0), (8, 22.0, 2.0), (12, 38.0, 4.0)]
+    compiled = "compiled in 1.0 s"
+    assert shown.notes == [compiled, "closed", "continuing from step 4", compiled, compiled, "closed"]
+
+
+def test_files_are_complete_in_the_order_in_which_they_are_relied_on(tmp_path, monkeypatch):
+    """Metrics before the checkpoint of their step, and the last checkpoint before the summary."""
+    events = []
+
+    def noting(kind, name):
+        method = getattr(kind, name)
+
+        def noted(self, *arguments, **named):
+            if arguments != (None,):  # a summary that is removed
+                events.append(name)
+            return method(self, *arguments, **named)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    noting(looping.MetricsWriter, "sync")
+    noting(looping.Checkpoints, "save")
+    noting(looping.Checkpoints, "latest_path")
+    noting(looping.Workdir, "write_summary")
+    runtime.loop(config(steps=8), Counting(), workdir=tmp_path / "run", quiet=True)
+    assert events == ["sync", "save", "sync", "save", "latest_path", "write_summary"]
 
 
 def test_a_bad_step_ends_the_run_with_its_number(tmp_path):

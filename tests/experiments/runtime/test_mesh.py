@@ -50,6 +50,21 @@ def test_the_batch_divides_and_the_mesh_has_all_devices():
         mesh.Layout("jit", model=2).check(7, 8)
 
 
+def test_a_mesh_has_at_least_one_device_along_each_axis():
+    for data, model in ((-1, 1), (1, 0)):
+        with pytest.raises(ValueError, match="expected at least one along each axis"):
+            mesh.Layout("jit", data, model)
+
+
+def test_each_of_several_processes_has_whole_examples(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    mesh.Layout("jit", data=2, model=2).check(8, 4)
+    with pytest.raises(
+        ValueError, match=r"mesh: got model:4, expected a divisor of 2, the devices per process"
+    ):
+        mesh.Layout("jit", data=1, model=4).check(8, 4)
+
+
 def test_flags_are_read():
     assert mesh.Layout.parse("jit") == mesh.Layout.of("jit") == mesh.Layout()
     assert mesh.Layout.parse("jit", "data:4,model:2", True) == mesh.Layout("jit", 4, 2, True)

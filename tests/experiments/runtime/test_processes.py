@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import several  # pyrefly: ignore[missing-import]
@@ -268,6 +269,86 @@ def test_surroundings_that_have_several_processes(environment, expected):
 def test_what_does_not_fit_together_is_refused_before_anything_is_connected(arguments, message):
     with pytest.raises(ValueError, match=message):
         processes.connect(*arguments)
+
+
+@pytest.fixture
+def connected(monkeypatch):
+    """What the processes would be connected with."""
+    calls = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **given: calls.append(given))
+    for name in ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
+        monkeypatch.delenv(f"JAX_{name}", raising=False)
+    return calls
+
+
+def test_processes_are_connected_as_asked(connected, monkeypatch):
+    """By flags, by the environment, or by what JAX finds; dead ones are noticed after half a minute."""
+    seconds = {"heartbeat_timeout_seconds": 30, "shutdown_timeout_seconds": 3600}
+    pair = {"coordinator_address": "host:1", "num_processes": 2, "process_id": 1}
+    processes.connect("auto")
+    assert connected == []
+    processes.connect("auto", "host:1", 2, 1)
+    processes.connect("on")
+    assert connected == [pair | seconds, dict.fromkeys(pair) | seconds]
+    for name, value in pair.items():
+        monkeypatch.setenv(f"JAX_{name.upper()}", str(value))
+    processes.connect("off")
+    processes.connect("auto")
+    processes.connect("auto", process_id=0)
+    assert connected[2:] == [pair | seconds, pair | {"process_id": 0} | seconds]
+
+
+def test_processes_that_are_not_found_are_reported(connected, monkeypatch):
+    def refused(**given):
+        raise RuntimeError("deadline exceeded\nand more")
+
+    monkeypatch.setattr(jax.distributed, "initialize", refused)
+    given = r"using coordinator_address=host:1, num_processes=2, process_id=0\): deadline exceeded; for"
+    with pytest.raises(ValueError, match=given):
+        processes.connect("auto", "host:1", 2, 0)
+    with pytest.raises(ValueError, match=r"using no address\): deadline exceeded; for a run of one process"):
+        processes.connect("on")
+
+
+def test_a_tpu_is_a_machine_with_its_library_and_its_devices(monkeypatch, tmp_path):
+    there = [Path("/dev/accel0")]
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu,cpu")
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: name == "libtpu" or None)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: there if pattern.startswith("accel") else [])
+    assert processes.surroundings_of_several({}) == "Cloud TPU"
+    there.clear()
+    assert processes.surroundings_of_several({}) is None
+    there.append(Path("/dev/accel0"))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert processes.surroundings_of_several({}) is None
+
+
+def test_a_process_that_ends_early_leaves_a_message_unless_it_said_why(monkeypatch, tmp_path):
+    """A helper prints it if this process ends without a word to it."""
+    told = []
+
+    class Helper:
+        def __init__(self, command, **_):
+            self.command = command
+            told.append(self)
+
+        def communicate(self, word):
+            self.word = word
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.subprocess, "Popen", Helper)
+    for error, expected in ((None, b"."), (KeyError, b"."), (OSError, None)):
+        with contextlib.suppress(KeyError, OSError), processes.last_words(tmp_path, unless=(KeyError,)):
+            if error is not None:
+                raise error
+        assert getattr(told[-1], "word", None) == expected
+    monkeypatch.undo()
+    command = told[0].command
+    assert "process 0 of 2 ended early" in command[-1]
+    assert f"in {tmp_path}/checkpoints, start all processes again" in command[-1]
+    for word, printed in ((b".", ""), (b"", f"{command[-1]}\n")):
+        done = subprocess.run(command, input=word, capture_output=True, check=True)
+        assert done.stderr.decode() == printed
 
 
 def test_a_number_of_the_environment_that_is_none_is_refused(monkeypatch):
