@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from llrnn import logic
-from llrnn.cells import Command, Fixed, Input, LLRNNCell, Weight
+from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
 from llrnn.cells.declarations import components
 from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 FEATURES, LOCATIONS, WIDTH = 3, 4, 2
 H, W, V = Atom("H", FEATURES), Atom("W", LOCATIONS), Atom("V", WIDTH)
@@ -86,6 +88,76 @@ def test_draft_equation_on_a_product_state():
     np.testing.assert_allclose(folded.reshape(4, 5), new, rtol=1e-9)
 
 
+def test_initial_coordinates_keep_lengths():
+    """A linear map A -o B starts with entries of variance 1 / dim A, any other vector with variance 1."""
+    a, b = Atom("a", 25), Atom("b", 400)
+    endo = logic.endo(a)
+    master = banged(
+        endo, a, Lolli(a, b), Lolli(b, a), b, endo,
+        lambda c, d, f, g, w, e: lam(a, lambda h: c(h) + logic.Zero(a)),
+    )  # fmt: skip
+    inputs = (
+        Input("operator"), Input("vector"), Weight("wide"), Weight("narrow"), Weight("weight"),
+        Input("diagonal", basis=jnp.eye(625)[:30]),
+    )  # fmt: skip
+    cell = LLRNNCell(master, inputs)
+    params = cell.init(jax.random.key(0), jnp.zeros((1, 25)), jnp.zeros((1, 40)))["params"]
+    assert set(params["operator"]) == {"kernel"}  # c = W x, without a bias
+    stds = {name: np.std(params[name]["kernel"]) for name in ("operator", "vector", "diagonal")}
+    stds |= {name: np.std(params[name]) for name in ("wide", "narrow", "weight")}
+    want = {"operator": 0.2, "vector": 1, "diagonal": 1, "wide": 0.2, "narrow": 0.05, "weight": 1}
+    assert stds == pytest.approx(want, rel=0.1)
+
+
+def test_the_proof_is_computed_in_the_states_precision():
+    """With numerals of powers of the identity Z h is h, exactly if the coefficients keep their sum of 1."""
+    with jax.enable_x64(False):
+        cell = LLRNNCell(
+            banged(logic.integer(H), H, H, lambda n, d, c: lam(H, lambda h: n(bang(lam(H, lambda z: z)))(h))),
+            (Command("p", logic.numeral_span(4, H)), Data("d"), Input("c")),
+            inside=(),
+            dtype=jnp.bfloat16,
+        )
+        rng = np.random.default_rng(0)
+        h, x = (jnp.asarray(rng.normal(size=(5, 3)), jnp.float32) for _ in range(2))
+        variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
+        assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+        variables = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), variables)
+        new, _ = cell.apply(variables, h, x)
+        assert new.dtype == jnp.float32
+        np.testing.assert_allclose(new, h, rtol=1e-5)
+
+
+def test_heads_read_the_controller_and_the_rest_of_the_state_evolves_linearly():
+    """The factors that are read, activated and returned, with a data vector on a basis, against NumPy."""
+    a, b = Atom("a", 2), Atom("b", 3)
+    master = banged(
+        b, Lolli(b, b), With(a, With(b, b)), lambda d, f, s: both(Fst(s), f(Fst(Snd(s))), Snd(Snd(s)) + d)
+    )
+    rng = np.random.default_rng(3)
+    basis, f = rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
+    inputs = (Data("d", activation=jnp.sin, basis=jnp.asarray(basis)), Fixed("f", f))
+    cell = LLRNNCell(
+        master, inputs, controller=(1,), inside=(0, 2), activation=jnp.tanh, param_dtype=jnp.float64
+    )
+    h, x = rng.normal(size=(4, 8)), rng.normal(size=(4, 6))
+    shapes = jax.eval_shape(cell.init, jax.random.key(0), h, x)["params"]
+    p = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), shapes)
+    assert jax.tree.map(np.shape, p) == {
+        "d": {"kernel": (3, 2), "bias": (2,)},
+        "hidden": {"kernel": (3, 5)},
+        "input": {"kernel": (6, 5), "bias": (5,)},
+    }
+    new, output = cell.apply({"params": p}, h, x)
+    seen = h[:, 2:5]
+    d = np.sin(seen @ p["d"]["kernel"] + p["d"]["bias"]) @ basis
+    affine = seen @ p["hidden"]["kernel"] + x @ p["input"]["kernel"] + p["input"]["bias"]
+    moved = seen @ f.T
+    want = [np.tanh(h[:, :2] + affine[:, :2]), moved, np.tanh(h[:, 5:] + d + affine[:, 2:])]
+    np.testing.assert_allclose(new, np.concatenate(want, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(output, moved, rtol=1e-9)
+
+
 def test_a_numeral_is_a_cell_whose_state_is_an_operator():
     """[[2]] : !E -o E is of the form !A -o A with A = E and no inputs: h' = h h."""
     cell = LLRNNCell(logic.numeral(2, H), inside=(), param_dtype=jnp.float64)
@@ -134,6 +206,27 @@ BAD = [
         (Input("hidden"),),
         r"inputs: got 'hidden' .*, expected distinct names other than 'hidden', 'input'",
     ),
+    (
+        logic.dereliction(E),
+        (Input("input"),),
+        r"inputs: got 'input' .*, expected distinct names other than 'hidden', 'input'",
+    ),
+    (
+        banged(E, E, lambda c, d: lam(H, lambda h: c(d(h)))),
+        (Input("c"), Weight("c")),
+        r"inputs: got 'c' among the names \['c', 'c'\], expected distinct names",
+    ),
+    (
+        logic.dereliction(E),
+        (Data("c", basis=jnp.ones(9)),),
+        r"basis of Data 'c': got shape \(9,\), expected \[N, 9\]",
+    ),
+    (logic.dereliction(Lolli(H, W)), OPERATOR, r"ends in H -o W, expected an end A -o A"),
+    (
+        logic.evaluate(H),
+        (Weight("n"),),
+        r"Weight 'n': got the proof's input .*, expected a type without bangs",
+    ),
     (logic.dereliction(Lolli(Lolli(H, One), Lolli(H, One))), OPERATOR, None),
 ]
 
@@ -152,6 +245,8 @@ def test_masters_that_do_not_fit(master, inputs, message):
     ("options", "message"),
     [
         ({"inside": (1,)}, r"inside: got \(1,\), expected None or factors 0 .. 0 of the state H"),
+        ({"controller": (0, 1)}, r"controller: got \(0, 1\), expected None or factors 0 .. 0 of the state H"),
+        ({"controller": (-1,)}, r"controller: got \(-1,\), expected None or factors 0 .. 0 of the state H"),
         ({"controller": ()}, r"controller: got \(\), expected None or at least one factor"),
         (
             {"master_out": logic.dereliction(logic.endo(W))},

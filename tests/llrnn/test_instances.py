@@ -5,16 +5,12 @@ and test_memory compare the named cells with NumPy, so that each equality here c
 equations too.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 
 from tests.llrnn.instances import (
-    FEATURES,
     GENERIC,
     HORNER,
     INPUTS,
@@ -29,6 +25,11 @@ from tests.llrnn.instances import (
     polynomial_step,
     second_order,
 )
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+BATCH = 8  # so that no unit of a relu rests for every sequence
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @pytest.fixture(autouse=True)
@@ -59,40 +60,48 @@ CASES = {
 }
 
 
-LONG = (
-    "multiple pattern", "ntm, previous memory", "operators", "operators, powers", "pattern",
-    "pattern, previous memory", "polynomial step",
-)  # fmt: skip
-"""These take half of the time; `make test-slow` runs them too."""
+def flat(state):
+    """Returns a state as the general cell has it: the factors one after the other, matrices row by row."""
+    return jnp.concatenate([leaf.reshape(BATCH, -1) for leaf in jax.tree.leaves(state)], axis=1)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in CASES]
-)
+def random_state(cell, rng):
+    """Returns a state of the cell's shapes, with positive numbers for addresses, which may be sharpened."""
+    start = cell.initialize_carry(jax.random.key(0), (BATCH, INPUTS))
+    return start, jax.tree.map(lambda leaf: 0.3 + rng.random(leaf.shape), start)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_named_cell_is_the_cell_of_its_proof(case):
+    """One step from the same random state: the new state, and its gradients for the state and parameters."""
     named, general, mapped = CASES[case]()
     general = general.copy(param_dtype=jnp.float64)
     given = 4 if case == "higher order, given" else 0
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 3, given + INPUTS))
-    shapes = jax.eval_shape(nn.RNN(named).init, jax.random.key(0), x)["params"]["cell"]
+    x = rng.normal(size=(BATCH, given + INPUTS))
+    start, state = random_state(named, rng)
+    np.testing.assert_array_equal(flat(start), general.initialize_carry(jax.random.key(0), x.shape))
+    shapes = jax.eval_shape(named.init, jax.random.key(0), state, x)["params"]
     params = jax.tree.map(lambda leaf: 0.6 * rng.normal(size=leaf.shape), shapes)
     # The mapping gives the general cell exactly the parameters that it asks for.
-    theirs = jax.eval_shape(nn.RNN(general).init, jax.random.key(0), x)["params"]["cell"]
+    theirs = jax.eval_shape(general.init, jax.random.key(0), flat(state), x)["params"]
     assert jax.tree.map(jnp.shape, mapped(params)) == jax.tree.map(jnp.shape, theirs)
-    weights = rng.normal(size=(2, 3, FEATURES))
+    weights = rng.normal(size=flat(state).shape)
 
-    def run(cell, params):
-        output: Any = nn.RNN(cell).apply({"params": {"cell": params}}, x)
-        return (output * weights).sum(), output
+    def ours(params, state):
+        new, output = named.apply({"params": params}, state, x)
+        return (flat(new) * weights).sum(), (flat(new), output)
 
-    def both_cells(params):
-        ours = jax.value_and_grad(lambda p: run(named, p), has_aux=True)(params)
-        return ours, jax.value_and_grad(lambda p: run(general, mapped(p)), has_aux=True)(params)
+    def of_proof(params, state):
+        new, output = general.apply({"params": mapped(params)}, flat(state), x)
+        return (new * weights).sum(), (new, output)
 
-    ours, theirs = jax.jit(both_cells, compiler_options={"xla_backend_optimization_level": 0})(params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9), ours, theirs)
-    (_, output), grads = ours
-    assert np.abs(output).max() > 0.1
+    def both_cells(*arguments):
+        return [jax.value_and_grad(f, argnums=(0, 1), has_aux=True)(*arguments) for f in (ours, of_proof)]
+
+    found, expected = jax.jit(both_cells, compiler_options=QUICKLY)(params, state)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9), found, expected)
+    (_, (new, _)), grads = found
+    assert np.abs(new).max() > 0.1
     dead = [name for name, leaf in jax.tree_util.tree_leaves_with_path(grads) if not np.abs(leaf).max() > 0]
     assert not dead  # every parameter took part in the comparison

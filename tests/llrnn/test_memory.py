@@ -20,7 +20,9 @@ from tests.llrnn.memory_equations import (
     word_matrix,
 )
 
-BATCH, TIME, INPUTS, FEATURES, LOCATIONS, WIDTH = 2, 4, 3, 5, 6, 4
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+BATCH, INPUTS, FEATURES, LOCATIONS, WIDTH = 2, 3, 5, 6, 4
 
 
 @pytest.fixture(autouse=True)
@@ -104,31 +106,137 @@ PROGRAMMED = {
 }
 
 
+def random_state(cell, rng):
+    """Returns a state of the cell's shapes: distributions for addresses, any numbers for the rest."""
+    start = cell.initialize_carry(jax.random.key(0), (BATCH, INPUTS))
+
+    def ring(like):
+        addresses = (rng.dirichlet(np.ones(like.read_address.shape[-1]), size=BATCH) for _ in range(2))
+        return memory.Ring(*addresses, rng.normal(size=like.memory.shape))
+
+    controller = rng.normal(size=start.controller.shape)
+    if isinstance(start, memory.NTMState):
+        return memory.NTMState(controller, ring(start.ring))
+    return memory.RingsState(controller, tuple(map(ring, start.rings)))
+
+
+def parts(state, b):
+    """Returns the state of one sequence as the equations take it."""
+    first = jax.tree.map(lambda leaf: np.asarray(leaf[b]), state)
+    if isinstance(first, memory.NTMState):
+        return (first.controller, *dataclasses.astuple(first.ring))
+    return (first.controller, *(dataclasses.astuple(ring) for ring in first.rings))
+
+
 @pytest.mark.parametrize("case", [*ONE_RING, *PROGRAMMED])
 def test_against_the_equations(case):
-    cell = {**ONE_RING, **PROGRAMMED}[case].copy(param_dtype=jnp.float64, initial_memory=0.2)
+    """One step from random states, for parameters that are all random."""
+    cell = {**ONE_RING, **PROGRAMMED}[case].copy(param_dtype=jnp.float64)
+    step = one_ring_step if case in ONE_RING else programmed_step
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(BATCH, TIME, INPUTS))
-    rnn = nn.RNN(cell, variable_axes={"intermediates": 0})
-    params = jax.eval_shape(rnn.init, jax.random.key(0), x)["params"]
+    x, state = rng.normal(size=(BATCH, INPUTS)), random_state(cell, rng)
+    params = jax.eval_shape(cell.init, jax.random.key(0), state, x)["params"]
     params = jax.tree.map(lambda leaf: 0.6 * rng.normal(size=leaf.shape), params)
-    carry, got = apply(rnn, {"params": params}, x, return_carry=True)
-    want = np.zeros(got.shape)
+    new, output = apply(cell, {"params": params}, state, x)
     for b in range(BATCH):
-        start = jax.tree.map(np.asarray, cell.initialize_carry(jax.random.key(0), (INPUTS,)))
-        if case in ONE_RING:
-            state, step = (start.controller, *dataclasses.astuple(start.ring)), one_ring_step
-        else:
-            state = (start.controller, *(dataclasses.astuple(ring) for ring in start.rings))
-            step = programmed_step
-        for t in range(TIME):
-            state = step(cell, params["cell"], state, x[b, t])
-            want[b, t] = state[0]
-        final = [leaf[b] for leaf in jax.tree.leaves(carry)]
-        for ours, theirs in zip(final, jax.tree.leaves(state), strict=True):
+        want = step(cell, params, parts(state, b), x[b])
+        for ours, theirs in zip(jax.tree.leaves(parts(new, b)), jax.tree.leaves(want), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-    assert np.abs(want).max() > 0.1
+    np.testing.assert_array_equal(output, new.controller)
+    assert np.abs(output).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "case", ["paper", "dihedral", "operators", "pattern", "multiple, words", "polynomials"]
+)
+def test_a_sequence_starts_at_location_0_with_the_first_programs(case):
+    cell = {**ONE_RING, **PROGRAMMED}[case].copy(initial_memory=0.25)
+    carry = cell.initialize_carry(jax.random.key(0), (2, 3, INPUTS))
+    assert {leaf.dtype for leaf in jax.tree.leaves(carry)} == {jnp.dtype("float32")}
+    np.testing.assert_array_equal(carry.controller, np.zeros((2, 3, FEATURES)))
+    content, *programs = carry.rings if case in PROGRAMMED else (carry.ring,)
+    width, size = FEATURES**2 if case == "operators" else WIDTH, cell.memory_size
+    np.testing.assert_array_equal(content.memory, np.full((2, 3, width, size), 0.25))
+    widths = {"pattern": [3], "multiple, words": [3, 3, 5], "polynomials": [3, 4]}.get(case, [])
+    assert len(programs) == len(widths)
+    for ring, programs_of in zip(programs, widths, strict=True):
+        first = np.zeros((programs_of, cell.program_size))
+        first[0] = 1  # every location holds the first program
+        np.testing.assert_array_equal(ring.memory, np.broadcast_to(first, (2, 3, *first.shape)))
+    for ring in (content, *programs):
+        start = np.zeros((2, 3, ring.memory.shape[-1]))
+        start[..., 0] = 1
+        np.testing.assert_array_equal(ring.read_address, start)
+        np.testing.assert_array_equal(ring.write_address, start)
+
+
+def test_the_gate_starts_open_and_every_other_head_without_a_bias():
+    """The gate's bias is 1 at first, so that the controller moves the address by sigmoid(1) = 0.73."""
+    x = jnp.ones((1, INPUTS), jnp.float32)
+    sizes = {"memory_size": 4, "memory_width": 3, "program_size": 2, "sharpen": True, "erase": True}
+    for options, last in (({}, 1.0), ({"direct_bias": -2.5}, -2.5), ({"direct": False}, 0.0)):
+        cell = memory.PolynomialStepNTMCell(2, **sizes, **options)
+        carry = cell.initialize_carry(jax.random.key(0), x.shape)
+        variables = quickly(cell.init)(jax.random.key(0), carry, x)
+        *others, gate = np.asarray(variables["params"]["heads"]["bias"])
+        np.testing.assert_array_equal(others, 0)
+        assert gate == last
+        if cell.direct:  # the controller starts at 0, so that the heads are their biases
+            recorded = cell.apply(variables, carry, x, mutable=["intermediates"])[1]["intermediates"]["gate"]
+            np.testing.assert_allclose(recorded[0], 1 / (1 + np.exp(-last)), rtol=1e-6)
+    biased = memory.PatternNTMCell(2, **sizes, bias_init=nn.initializers.constant(0.5))
+    carry = biased.initialize_carry(jax.random.key(0), x.shape)
+    params = quickly(biased.init)(jax.random.key(0), carry, x)["params"]
+    np.testing.assert_array_equal(params["heads"]["bias"][:-1], 0.5)
+    assert params["heads"]["bias"][-1] == 1.0
+    np.testing.assert_array_equal(params["input"]["bias"], 0.5)
+
+
+def test_operators_that_are_written_keep_the_length_of_the_state():
+    """W^c of an operator per input feature: entries of variance 1 / D, for any number of features."""
+    cell = memory.OperatorNTMCell(20, memory_size=1, source="input")
+    carry, x = cell.initialize_carry(jax.random.key(0), (1, 30)), jnp.ones((1, 30), jnp.float32)
+    operators = quickly(cell.init)(jax.random.key(0), carry, x)["params"]["operators"]
+    assert np.std(operators) == pytest.approx(20**-0.5, rel=0.03)
+
+
+def test_cells_are_those_of_the_paper_unless_asked_otherwise():
+    """Example 2.10: relu, all powers of R, M'(r') is read, nothing is erased or sharpened."""
+    for cell in (memory.NTMCell(3), memory.DihedralNTMCell(3), memory.OperatorNTMCell(3)):
+        assert cell.activation is cell.add_activation is nn.relu
+        assert (cell.erase, cell.sharpen, cell.read, cell.initial_memory) == (False, False, "updated", 1e-6)
+        assert cell.memory_size == 64
+    assert memory.NTMCell(3, memory_size=7).num_moves() == 7
+    assert memory.NTMCell(3).memory_width == memory.DihedralNTMCell(3).memory_width == 12
+    assert memory.OperatorNTMCell(3).max_power is None  # the remark's own term
+    assert memory.DihedralNTMCell(3).words == ("", "0", "1", "101")  # 1, R, R', R^-1
+    # The authors' sizes: a ring of 128 x 20 and rings of 20 programs, moved by -1, 0 or 1.
+    for cell in (memory.PatternNTMCell(3), memory.MultiplePatternNTMCell(3), memory.PolynomialStepNTMCell(3)):
+        assert (cell.memory_size, cell.memory_width, cell.program_size) == (128, 20, 20)
+        assert set(cell.powers) == {-1, 0, 1}
+        assert (cell.direct, cell.squash) == (True, True)
+    assert memory.PatternNTMCell(3).program_powers == (0, 1, 2)
+    assert memory.MultiplePatternNTMCell(3).words == ("0", "1")
+    cell = memory.PolynomialStepNTMCell(3)
+    assert (cell.max_power, cell.polynomials) == (2, ((0, 1), (0, 0, 1)))  # 0, 1, 2; x and x^2
+
+
+def test_addresses_and_memory_keep_their_precision_in_a_bfloat16_computation():
+    """The controller's products are rounded; the coefficients of moves still sum to 1 in float32."""
+    rng = np.random.default_rng(0)
+    for kind in (memory.NTMCell, memory.PatternNTMCell, memory.OperatorNTMCell):
+        cell = kind(3, memory_size=5, powers=(0, 1, -1), sharpen=False, dtype=jnp.bfloat16)
+        carry, x = cell.initialize_carry(jax.random.key(0), (2, 4)), jnp.ones((2, 4), jnp.float32)
+        variables = jax.eval_shape(cell.init, jax.random.key(0), carry, x)
+        assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+        variables = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), variables)
+        carry = carry.replace(controller=jnp.asarray(rng.normal(size=(2, 3)), jnp.float32))
+        new, output = apply(cell, variables, carry, x)
+        assert {leaf.dtype for leaf in jax.tree.leaves((new, output))} == {jnp.dtype("float32")}
+        for ring in new.rings if kind is memory.PatternNTMCell else (new.ring,):
+            np.testing.assert_allclose(ring.write_address.sum(axis=-1), 1, rtol=1e-6)
+        if kind is memory.NTMCell:  # each of the three maps was computed in bfloat16, and so was their sum
+            assert bool((output.astype(jnp.bfloat16) == output).all())
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9, 12])
@@ -138,6 +246,18 @@ def test_rotate_is_a_circular_convolution(n):
     want = sum(weights[:, i, None] * np.roll(address, i, axis=1) for i in range(n))
     got = rings.rotate(jnp.asarray(address), jnp.asarray(weights), tuple(range(n)))
     np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_rotate_sums_sixteen_bit_addresses_in_their_dtype(count):
+    """Few rotations are summed one by one, more by a Fourier transform, which has no bfloat16."""
+    rng = np.random.default_rng(count)
+    address, weights = rng.random((2, 12)), rng.random((2, count))
+    want = sum(weights[:, i, None] * np.roll(address, i, axis=1) for i in range(count))
+    half = [jnp.asarray(part, jnp.bfloat16) for part in (address, weights)]
+    got = rings.rotate(*half, tuple(range(count)))
+    assert got.dtype == jnp.bfloat16
+    np.testing.assert_allclose(got.astype(jnp.float32), want, rtol=0.03)
 
 
 def test_rotation_moves_the_read_address_forward_and_its_dual_the_write_address_back():
@@ -305,7 +425,17 @@ def test_no_square_of_the_ring():
     [
         (lambda: memory.NTMCell(0), "features: got 0, expected at least 1"),
         (lambda: memory.NTMCell(4, memory_size=0), "memory_size: got 0, expected at least 1"),
-        (lambda: memory.NTMCell(4, memory_width=-1), "memory_width: got -1, expected at least 1"),
+        (lambda: memory.NTMCell(4, memory_width=0), "memory_width: got 0, expected at least 1"),
+        *(
+            (lambda name=name: memory.PatternNTMCell(4, **{name: 0}), f"{name}: got 0, expected at least 1")
+            for name in ("memory_size", "memory_width", "program_size")
+        ),
+        (lambda: memory.PatternNTMCell(4, powers=()), r"powers: got \(\), expected at least one power"),
+        (lambda: memory.DihedralNTMCell(4, words="01"), r"words: got '01', expected a non-empty tuple"),  # pyrefly: ignore
+        (
+            lambda: memory.PolynomialStepNTMCell(4, polynomials=()),
+            r"polynomials: got \(\), expected at least",
+        ),
         (lambda: memory.NTMCell(4, powers=()), r"powers: got \(\), expected at least one power"),
         (
             lambda: memory.NTMCell(4, read="next"),  # pyrefly: ignore
@@ -344,7 +474,27 @@ def test_no_square_of_the_ring():
 )
 def test_bad_fields_are_named(cell, message):
     with pytest.raises(ValueError, match=message):
-        nn.RNN(cell()).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+        cell().initialize_carry(jax.random.key(0), (1, 3))
+
+
+def test_the_smallest_memories():
+    one, x = {"memory_size": 1, "memory_width": 1}, jnp.ones((1, 1))
+    for cell in (
+        memory.NTMCell(1, **one),
+        memory.OperatorNTMCell(1, memory_size=1, max_power=0),
+        memory.PatternNTMCell(1, **one, program_size=1, program_powers=(3,)),
+        memory.PolynomialStepNTMCell(1, **one, program_size=1, max_power=1, polynomials=((1,),)),
+    ):
+        carry = cell.initialize_carry(jax.random.key(0), (1, 1))
+        assert jax.eval_shape(cell.init_with_output, jax.random.key(0), carry, x)[0][1].shape == (1, 1)
+
+
+def test_fields_are_checked_when_a_step_is_run_too():
+    carry = memory.NTMCell(4, memory_size=2).initialize_carry(jax.random.key(0), (1, 3))
+    with pytest.raises(ValueError, match="read: got 'next', expected one of"):
+        memory.NTMCell(4, memory_size=2, read="next").init(  # pyrefly: ignore
+            jax.random.key(0), carry, jnp.ones((1, 3))
+        )
 
 
 def test_bad_shapes_are_shown():

@@ -1,13 +1,20 @@
 """Configs of the LLRNN experiment: presets, cells, mistakes."""
 
 import dataclasses
+import functools
+from pathlib import Path
 
+import numpy as np
 import pytest
+from flax import linen as nn
 
-from experiments.llrnn.config import AUTHORS_TASKS, CellConfig, TaskOptions, get_config
+from experiments.llrnn.config import AUTHORS_TASKS, CellConfig, Config, TaskOptions, get_config
+from experiments.runtime import releasing
 from llrnn import model as models
 from llrnn import tasks
 from tests.experiments.llrnn.small import short
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("preset", get_config.names)
@@ -36,12 +43,71 @@ def test_any_cell_can_take_the_place_of_a_presets(cell, caplog):
         assert "elman has no fields erase, memory_size, memory_width, powers, sharpen" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["quick", "copy", "word_problem", "authors_copy"])
+def test_published_runs_are_runs_of_their_presets(name):
+    """The configs beside the weights and figures in `results`; one was trained without its baseline."""
+    published = releasing.read_run_config(Config, ROOT / "results" / "llrnn" / name)
+    preset = get_config(name)
+    if name == "word_problem":
+        assert preset.baseline == CellConfig(name="lstm", features=128)
+        published.baseline = preset.baseline
+    assert published == preset
+
+
+def test_length_generalization_is_trained_and_scored_as_in_the_paper():
+    """Batches of 128 and Adam at 1e-3, one of their rates; lengths to 40, scored from 41 to 500."""
+    config = get_config("length_generalization")
+    assert (config.optimizer, config.lr, config.batch_size, config.clip) == ("adam", 1e-3, 128, 1.0)
+    task = config.make_task()
+    assert (task.name, task.train_lengths) == ("reverse_string", (1, 40))
+    assert (task.test_lengths[0], task.test_lengths[-1]) == (41, 500)
+    assert config.score_examples == 32
+    # A location for every symbol that the longest string has, and a controller that moves by one.
+    assert (config.cell.memory_size, config.cell.powers) == (512, (0, -1, 1))
+    assert (config.cell.activation, config.cell.erase, config.cell.sharpen) == ("tanh", True, True)
+
+
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
     for task in AUTHORS_TASKS:
         config = get_config(f"authors_{task}")
         assert config.make_task() == tasks.make(task)
         assert (config.batch_size, config.cell.features, config.lr) == (250, 100, 1e-4)
     assert set(AUTHORS_TASKS) < set(tasks.NAMES)
+
+
+def updates(**fields):
+    """The updates of two steps with the gradient (3, -4), without clipping unless asked for."""
+    optimizer = short(**{"clip": 0.0} | fields).make_optimizer()
+    gradient = np.array([3.0, -4.0], np.float32)
+    state = optimizer.init(gradient)
+    first, state = optimizer.update(gradient, state, gradient)
+    second, _ = optimizer.update(gradient, state, gradient)
+    return np.stack([first, second])
+
+
+def test_optimizers_are_those_of_their_names():
+    """In closed form for a constant gradient g."""
+    g, sign = np.array([3.0, -4.0]), np.array([1.0, -1.0])
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4)
+    close(updates(optimizer="sgd", lr=0.5), [-0.5 * g, -0.5 * g])
+    close(updates(optimizer="adam", lr=0.5), [-0.5 * sign, -0.5 * sign])
+    # RMSProp: the mean square is .1 g^2, then .19 g^2; momentum keeps .9 of the last step.
+    first, second = sign / np.sqrt(0.1), sign / np.sqrt(0.19)
+    close(updates(optimizer="rmsprop", lr=0.5), [-0.5 * first, -0.5 * (second + 0.9 * first)])
+    # The gradient's norm is 5.
+    close(updates(optimizer="sgd", lr=0.5, clip=1.0), [-0.1 * g, -0.1 * g])
+    close(updates(optimizer="sgd", lr=0.5, clip=6.0), [-0.5 * g, -0.5 * g])
+
+
+def test_the_model_is_built_as_configured():
+    config = short(task="parity", cell=CellConfig(name="lstm", features=7), hidden_outputs=5, unroll=3)
+    model = config.make_model(config.make_task())
+    assert (model.num_outputs, model.hidden_outputs, model.unroll) == (2, 5, 3)
+    assert isinstance(model.cell, nn.OptimizedLSTMCell)
+    plain = dataclasses.replace(config, hidden_outputs=0)
+    assert plain.make_model(plain.make_task()).hidden_outputs is None
+    relu, tanh = (CellConfig(name="elman", activation=name).make() for name in ("relu", "tanh"))
+    assert (relu.activation, tanh.activation) == (nn.relu, nn.tanh)
 
 
 def cell(**fields):
@@ -58,7 +124,14 @@ def cell(**fields):
         ({"baseline": CellConfig(name="gru")}, r"name: got 'gru'"),
         ({"task_options": TaskOptions(group="S3")}, r"options of copy: got 'group', expected one of"),
         ({"optimizer": "adamw"}, r"optimizer: got 'adamw', expected one of 'adam', 'rmsprop', 'sgd'"),
-        ({"lr": -1.0}, r"lr: got -1.0, expected at least 0"),
+        *(
+            ({name: -1}, rf"{name}: got -1, expected at least 0")
+            for name in ("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples")
+        ),
+        *(
+            ({name: 0}, rf"{name}: got 0, expected at least 1")
+            for name in ("unroll", "eval_examples", "final_examples")
+        ),
         ({"clip": float("nan")}, r"clip: got nan, expected at least 0"),
     ],
 )

@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.llrnn import train
+from experiments.llrnn import load, measures, train
 from experiments.llrnn.config import CellConfig, TaskOptions
 from tests import on_devices
+from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 
 HERE = Path(__file__).parent
@@ -31,7 +33,7 @@ def start(*arguments):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # starts six programs
 def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written(tmp_path):
     config = "--config=experiments/llrnn/config.py"
     mistakes = {
@@ -53,12 +55,13 @@ def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written
     assert not workdir.exists()
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(tmp_path):
     config = short(
         task="copy",
         task_options=TaskOptions(train_lengths=(1, 3), test_lengths=(3, 5)),
         cell=CellConfig(name="ntm", features=6, memory_size=6, memory_width=3, powers=(0, 1)),
-        baseline=CellConfig(name="lstm", features=5),
+        baseline=CellConfig(name="elman", features=5),
     )
     results = train.main(config, workdir=tmp_path / "run")
     files = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")}
@@ -77,6 +80,103 @@ def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(t
     again = train.main(config, workdir=tmp_path / "run")
     assert again["ntm"].summary == summary
     assert again["baseline"].step == results["baseline"].step
+
+    opened = load.open_model(tmp_path / "run")
+    jax.tree.map(np.testing.assert_array_equal, opened.params, results["ntm"].params)
+
+
+def test_every_training_length_is_drawn_and_the_sequences_are_new():
+    """The numbers of scored steps of the word problem are its lengths."""
+    options = TaskOptions(group="Z3", train_lengths=(2, 5), test_lengths=(5,))
+    config = short(task="word_problem", task_options=options, cell=CellConfig(name="elman", features=2))
+    sample = train.make_training(config).sample
+    keys = jax.random.split(jax.random.key(0), 400)
+    batches = jax.jit(jax.vmap(lambda key: sample(key, 0)))(keys)
+    lengths = np.asarray(batches.mask.sum(axis=-1))
+    assert batches.tokens.shape == (400, 8, 5, 1)
+    assert (lengths == lengths[:, :1]).all()
+    counts = np.bincount(lengths[:, 0], minlength=6)
+    assert (counts[:2] == 0).all()
+    assert np.all(np.abs(counts[2:] - 100) < 40)
+    words = np.asarray(batches.tokens).reshape(-1, 5)
+    assert len(np.unique(words, axis=0)) == 3**5
+    assert np.all(np.abs(np.bincount(words.ravel()) - words.size / 3) < 300)
+
+
+def test_the_loss_is_the_cross_entropy_at_the_scored_steps():
+    """Against NumPy, for logits that are the state of a cell with known parameters."""
+    training = train.make_training(solved.CONFIG)
+    task = solved.make_task()
+    batch = task.sample(jax.random.key(1), 7, 3, max_length=5, split="held_out")
+    params = solved.params(confused=(2, 4))
+    sums = training.loss(params, batch, None)
+    logits = np.eye(6)[[0, 1, 3, 3, 5, 5]][solved.products(batch.tokens)]
+    entropy = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
+        logits, np.asarray(batch.targets)[..., None], -1
+    ).squeeze(-1)
+    mask = np.asarray(batch.mask)
+    assert 0 < mask.sum() < mask.size
+    np.testing.assert_allclose(sums.numerator, entropy[mask].sum(), rtol=1e-5)
+    assert sums.denominator == mask.sum()
+    wrong, symbols = sums.metrics["error"]
+    assert (wrong, symbols) == (np.isin(solved.products(batch.tokens), (2, 4))[mask].sum(), mask.sum())
+    assert set(sums.metrics) == {"error"}
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_run_is_evaluated_with_few_sequences_and_concluded_with_many(monkeypatch):
+    handed = {}
+    monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
+    options = dataclasses.replace(solved.CONFIG.task_options, held_out=0)  # a single split
+    train.train(dataclasses.replace(solved.CONFIG, task_options=options), None)
+    params = solved.params(confused=(1,))
+    errors, results = handed["evaluate"](params), handed["conclude"](params)
+    assert set(errors) == set(results) == {f"train/error_{length}" for length in (2, 3, 5)}
+    assert {result["sequences"] for result in results.values()} == {9}
+    assert results["train/error_5"]["symbols"] == 9 * 5
+    for name, error in errors.items():
+        wrong = error * 12 * int(name.removeprefix("train/error_"))
+        assert wrong == pytest.approx(round(wrong))
+    assert errors != {name: result["error"] for name, result in results.items()}
+
+
+@pytest.mark.parametrize("examples", [0, 5])
+def test_string_tasks_have_a_score_when_it_is_asked_for(examples, monkeypatch):
+    handed = {}
+    monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
+    monkeypatch.setattr(measures, "make_evaluation", lambda task, model, count: lambda params: {})
+    monkeypatch.setattr(measures, "score", lambda task, model, params, count: (task.name, params, count))
+    cell = CellConfig(name="elman", features=2)
+    train.train(short(task="parity", cell=cell, score_examples=examples), None)
+    assert handed["conclude"]("weights") == ({"score": ("parity", "weights", 5)} if examples else {})
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(0.0, 0.1), (0.31, 0.4), (7.0, 7.0)])
+def test_the_baseline_trains_afterwards_for_as_long(seconds, limit, monkeypatch, tmp_path):
+    runs = []
+
+    def fake(config, workdir, parallel):
+        runs.append((config, workdir, parallel))
+        return runtime.FitResult(None, None, 1, {}, {}, seconds, {})
+
+    monkeypatch.setattr(train, "train", fake)
+    monkeypatch.setattr(train.figures, "draw", lambda *_: pytest.fail("draws without a folder"))
+    config = short(
+        cell=CellConfig(name="elman", features=3), baseline=CellConfig(name="lstm", features=2), lr=0.5
+    )
+    results = train.main(config, workdir=None, parallel="pmap")
+    assert list(results) == ["elman", "baseline"]
+    (first, *_), (second, *_) = runs
+    assert first is config
+    assert [run[1:] for run in runs] == [(None, "pmap")] * 2
+    assert (second.cell, second.has_baseline, second.lr) == (config.baseline, False, 0.5)
+    assert (second.max_seconds, second.steps) == (limit, 10**9)
+    assert second.batch_size == config.batch_size
+    assert dataclasses.replace(config, baseline_lr=0.25).for_baseline(1.0).lr == 0.25
+    runs.clear()
+    alone = dataclasses.replace(config, baseline=CellConfig(name="none"))
+    assert list(train.main(alone, workdir=None)) == ["elman"]
+    assert len(runs) == 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every test of the logic runs in float64, and leaves the others in float32."""
+"""Every test of the logic runs in float64 and compiles quickly, and leaves the others as they are."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from llrnn.logic import Bang, Derivation, Lolli, One, Tensor, Type, With
+from tests import compiling
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _float64() -> Iterator[None]:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), compiling.quickly():
         yield
 
 

@@ -267,6 +267,24 @@ def test_differentiating_into_tensors_products_and_kets(rng):
     close(second, v)
 
 
+def test_differentiating_into_products_and_tensors_of_operators(rng):
+    x, y, v = matrices(rng, 3)
+    powers = banged(E, lambda f: Both(f, Both(lam(A, lambda z: f(f(z))), bang(lam(A, lambda z: f(f(z)))))))
+    first, (second, third) = ket_value(powers, x, [v])
+    close(matrix(first), v)
+    close(matrix(second), v @ x + x @ v)
+    cube = logic.numeral(3, A)  # of the ket |vx + xv>_(xx)
+    close(matrix(denote(cube)(third)), sum(power(x, i) @ v @ power(x, 5 - i) for i in range(6)))
+    # f (x) !f, and f !f again: both sides of the tensor are differentiated, the function when it is applied.
+    tensor = banged(E, lambda f: Pair(f, bang(f)))
+    open_both = lam(
+        Tensor(E, Bang(E)), E, lambda t, g: let_pair(t, lambda f, k: lam(A, lambda z: f(g(cube(k)(z)))))
+    )
+    got = denote(open_both)(denote(tensor)(ket(x, v)), y)
+    derived = sum(power(x, i) @ v @ power(x, 2 - i) for i in range(3))
+    close(matrix(got), v @ y @ power(x, 3) + x @ y @ derived)
+
+
 def test_a_ket_may_carry_a_scalar_that_varies(rng):
     """The ket c |>_(c x), opened into x (x) x, is c^3 x (x) x, with the derivatives of that polynomial."""
     p = rng.normal(size=D)
@@ -343,6 +361,8 @@ def test_superpositions_of_values_are_values(rng):
     close(matrix(pair[1]), m + n)
     close(scale(3.0, (a, a))[1], 3 * a)
     close(add(lambda z: m @ z, coerce(n, E))(a), (m + n) @ a)
+    close(add(coerce(n, E), lambda z: m @ z)(a), (m + n) @ a)
+    close(scale(2.0, lambda z: m @ z)(a), 2 * m @ a)
     close(matrix(superpose(np.array([2.0, -1.0]), [coerce(m, E), coerce(n, E)])), 2 * m - n)
     kets = superpose(np.array([2.0, -1.0]), [ket(m), ket(n, m)])  # formal: not a ket at the sum of the points
     close(matrix(denote(logic.numeral(2, A))(kets)), 2 * m @ m - (n @ m + m @ n))

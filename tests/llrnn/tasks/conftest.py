@@ -26,3 +26,14 @@ def draw():
         return jax.tree.map(np.asarray, batch)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def draw_many(draw):
+    """Returns a function that joins batches of `draw` with different seeds: statistics without compiling."""
+
+    def draw_many(task, length, batches, **options):
+        drawn = [draw(task, length, seed=100 + seed, **options) for seed in range(batches)]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *drawn)
+
+    return draw_many

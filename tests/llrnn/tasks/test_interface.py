@@ -9,6 +9,8 @@ import pytest
 
 from llrnn import tasks
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def test_every_task_of_the_issue_is_there():
     assert set(tasks.NAMES) == {
