@@ -87,18 +87,19 @@ def main() -> None:
     lines = Lines(out / "mutants.jsonl")
     with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
         session = Session(project, lines, Path(folder), COMPILED, jobs=values.jobs, packages=packages)
-        if values.only:
-            for line in together(session, values.jobs, lambda one: session.test(one, again=True), drawn):
-                print(f"{line['diff']}\n{line['output']}\n{records.summary(line, explained)}\n")
-            return
         done = 0
 
         def report(line: dict[str, Any]) -> None:
             nonlocal done
             done += 1
+            if values.only:
+                print(f"{line['diff']}\n{line['output']}")
             print(f"{done}/{len(drawn)} {records.summary(line, explained)}", flush=True)
 
         try:
+            if values.only:
+                together(session, values.jobs, lambda one: report(session.test(one, again=True)), drawn)
+                return
             tested, normal = run_all(session, drawn, values.jobs, report)
         except KeyboardInterrupt:
             raise SystemExit("interrupted; the same command continues where this one ended") from None
