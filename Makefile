@@ -65,4 +65,4 @@ aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, wit
 	@$(call timed,kernels compiled for chips that are not here (about 10 minutes),$(AOT)/bin/python -m benchmarks.aot)
 
 clean:  ## remove what setup, run and the tests made
-	rm -rf .venv $(AOT) tour runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(AOT) build tour runs .pytest_cache .ruff_cache .hypothesis

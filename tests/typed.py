@@ -78,5 +78,6 @@ def _unchecked_inside(expected: type) -> None:
     expected.__enter__, expected.__exit__ = __enter__, __exit__
 
 
+_enable(False)  # until the first test
 _unchecked_inside(pytest.RaisesExc)
 _unchecked_inside(pytest.RaisesGroup)
