@@ -170,7 +170,8 @@ def test_maps_start_orthogonal_from_the_state_and_of_unit_scale_from_the_input()
         assert set(params["hidden"]) == {"kernel"}  # one bias in all
         constants = [nn.initializers.constant(value) for value in (1.0, 2.0, 3.0, 4.0)]
         named = ("kernel_init", "recurrent_kernel_init", "bias_init", "operator_init")
-        params = drawn(cells.HigherOrderCell(2, **dict(zip(named, constants, strict=True))), 3)
+        options: dict[str, Any] = dict(zip(named, constants, strict=True))
+        params = drawn(cells.HigherOrderCell(2, **options), 3)
         values = {
             jax.tree_util.keystr(k): set(np.ravel(v)) for k, v in jax.tree_util.tree_leaves_with_path(params)
         }

@@ -1,5 +1,7 @@
 """Tests the cell of a proof: its equation on product states, and its errors."""
 
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,7 +103,7 @@ def test_initial_coordinates_keep_lengths():
         Input("diagonal", basis=jnp.eye(625)[:30]),
     )  # fmt: skip
     cell = LLRNNCell(master, inputs)
-    params = cell.init(jax.random.key(0), jnp.zeros((1, 25)), jnp.zeros((1, 40)))["params"]
+    params: Any = cell.init(jax.random.key(0), jnp.zeros((1, 25)), jnp.zeros((1, 40)))["params"]
     assert set(params["operator"]) == {"kernel"}  # c = W x, without a bias
     stds = {name: np.std(params[name]["kernel"]) for name in ("operator", "vector", "diagonal")}
     stds |= {name: np.std(params[name]) for name in ("wide", "narrow", "weight")}
@@ -148,7 +150,7 @@ def test_heads_read_the_controller_and_the_rest_of_the_state_evolves_linearly():
         "hidden": {"kernel": (3, 5)},
         "input": {"kernel": (6, 5), "bias": (5,)},
     }
-    new, output = cell.apply({"params": p}, h, x)
+    new, output = cast(Any, cell.apply({"params": p}, h, x))
     seen = h[:, 2:5]
     d = np.sin(seen @ p["d"]["kernel"] + p["d"]["bias"]) @ basis
     affine = seen @ p["hidden"]["kernel"] + x @ p["input"]["kernel"] + p["input"]["bias"]

@@ -165,7 +165,7 @@ def test_logits_are_float32_in_a_bfloat16_model():
     x = jax.random.normal(jax.random.key(0), (2, 3, 4))
     for dtype in (jnp.bfloat16, None):
         net = model.RecurrentModel(cell, num_outputs=3, hidden_outputs=5, dtype=dtype)
-        output = net.apply(initialised(net, x), x)
+        output = cast(Any, net.apply(initialised(net, x), x))
         assert output.logits.dtype == output.hidden.dtype == jnp.float32
         assert bool((output.logits.astype(jnp.bfloat16) == output.logits).all()) == (dtype is not None)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def updates(**fields):
     state = optimizer.init(gradient)
     first, state = optimizer.update(gradient, state, gradient)
     second, _ = optimizer.update(gradient, state, gradient)
-    return np.stack([first, second])
+    return np.stack([np.asarray(cast(Any, update)) for update in (first, second)])
 
 
 def test_optimizers_are_those_of_their_names():

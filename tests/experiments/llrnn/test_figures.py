@@ -69,7 +69,7 @@ def test_error_by_length(longest, scale):
     }
     (axes,) = figure.axes
     assert axes.get_xscale() == scale
-    marks = [line.get_xdata()[0] for line in axes.lines if line.get_label().startswith("_")]
+    marks = [np.asarray(line.get_xdata())[0] for line in axes.lines if str(line.get_label()).startswith("_")]
     assert marks == [3]
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -89,7 +90,7 @@ def test_every_training_length_is_drawn_and_the_sequences_are_new():
     """The numbers of scored steps of the word problem are its lengths."""
     options = TaskOptions(group="Z3", train_lengths=(2, 5), test_lengths=(5,))
     config = short(task="word_problem", task_options=options, cell=CellConfig(name="elman", features=2))
-    sample = train.make_training(config).sample
+    sample = cast(Any, train.make_training(config).sample)
     keys = jax.random.split(jax.random.key(0), 400)
     batches = jax.jit(jax.vmap(lambda key: sample(key, 0)))(keys)
     lengths = np.asarray(batches.mask.sum(axis=-1))
@@ -109,7 +110,7 @@ def test_the_loss_is_the_cross_entropy_at_the_scored_steps():
     task = solved.make_task()
     batch = task.sample(jax.random.key(1), 7, 3, max_length=5, split="held_out")
     params = solved.params(confused=(2, 4))
-    sums = training.loss(params, batch, None)
+    sums = training.loss(params, batch, jax.random.key(0))
     logits = np.eye(6)[[0, 1, 3, 3, 5, 5]][solved.products(batch.tokens)]
     entropy = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
         logits, np.asarray(batch.targets)[..., None], -1
