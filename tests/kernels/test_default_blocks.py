@@ -77,7 +77,7 @@ TWO_SIMPLICIAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", {*two_shapes.ACCELERATOR, *two_shapes.CPU}, ids=str)
+@pytest.mark.parametrize("shape", dict.fromkeys((*two_shapes.ACCELERATOR, *two_shapes.CPU)), ids=str)
 def test_two_simplicial_attention(shape):
     sizes, on_cpu, elsewhere, tilings, tiles, memory, forward, backward, tried = TWO_SIMPLICIAL[shape.name]
     assert named(shape) == (*sizes, None, None)
