@@ -40,7 +40,7 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     check(config)
     # One call draws all random words: a call for each draw would dominate the run and compile time.
     sizes = (2, 3, 1, config.num_slots, NUM_COLOURS, config.traps)
-    words = jax.random.bits(key, (sum(sizes),))
+    words = jax.random.bits(key, (sum(sizes),), jnp.uint32)
     for_sizes, for_bridge, for_gem, for_slots, for_colours, for_locks = jnp.split(
         words, np.cumsum(sizes)[:-1]
     )

@@ -68,7 +68,9 @@ def test_labels_of_several_types():
     np.testing.assert_allclose(objective.squared_error(z, t).sum, np.square(exact - aim).sum(), rtol=1e-5)
     yes = aim > 0
     want = (np.log1p(np.exp(exact)) - yes * exact).sum()
-    np.testing.assert_allclose(objective.binary_cross_entropy(z, jnp.asarray(yes)).sum, want, rtol=1e-5)
+    np.testing.assert_allclose(
+        objective.binary_cross_entropy(z, jnp.asarray(yes, jnp.int32)).sum, want, rtol=1e-5
+    )
 
 
 def test_spans():

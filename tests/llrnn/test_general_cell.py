@@ -143,14 +143,14 @@ def test_heads_read_the_controller_and_the_rest_of_the_state_evolves_linearly():
         master, inputs, controller=(1,), inside=(0, 2), activation=jnp.tanh, param_dtype=jnp.float64
     )
     h, x = rng.normal(size=(4, 8)), rng.normal(size=(4, 6))
-    shapes = jax.eval_shape(cell.init, jax.random.key(0), h, x)["params"]
+    shapes = jax.eval_shape(cell.init, jax.random.key(0), *map(jnp.asarray, (h, x)))["params"]
     p = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), shapes)
     assert jax.tree.map(np.shape, p) == {
         "d": {"kernel": (3, 2), "bias": (2,)},
         "hidden": {"kernel": (3, 5)},
         "input": {"kernel": (6, 5), "bias": (5,)},
     }
-    new, output = cast(Any, cell.apply({"params": p}, h, x))
+    new, output = cast(Any, cell.apply({"params": p}, jnp.asarray(h), jnp.asarray(x)))
     seen = h[:, 2:5]
     d = np.sin(seen @ p["d"]["kernel"] + p["d"]["bias"]) @ basis
     affine = seen @ p["hidden"]["kernel"] + x @ p["input"]["kernel"] + p["input"]["bias"]

@@ -68,7 +68,7 @@ def flat(state):
 def random_state(cell, rng):
     """Returns a state of the cell's shapes, with positive numbers for addresses, which may be sharpened."""
     start = cell.initialize_carry(jax.random.key(0), (BATCH, INPUTS))
-    return start, jax.tree.map(lambda leaf: 0.3 + rng.random(leaf.shape), start)
+    return start, jax.tree.map(lambda leaf: jnp.asarray(0.3 + rng.random(leaf.shape)), start)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,7 +78,7 @@ def test_named_cell_is_the_cell_of_its_proof(case):
     general = general.copy(param_dtype=jnp.float64)
     given = 4 if case == "higher order, given" else 0
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(BATCH, given + INPUTS))
+    x = jnp.asarray(rng.normal(size=(BATCH, given + INPUTS)))
     start, state = random_state(named, rng)
     np.testing.assert_array_equal(flat(start), general.initialize_carry(jax.random.key(0), x.shape))
     shapes = jax.eval_shape(named.init, jax.random.key(0), state, x)["params"]

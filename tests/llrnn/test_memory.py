@@ -112,9 +112,9 @@ def random_state(cell, rng):
 
     def ring(like):
         read, write = (rng.dirichlet(np.ones(like.read_address.shape[-1]), size=BATCH) for _ in range(2))
-        return memory.Ring(read, write, rng.normal(size=like.memory.shape))
+        return memory.Ring(*map(jnp.asarray, (read, write, rng.normal(size=like.memory.shape))))
 
-    controller = rng.normal(size=start.controller.shape)
+    controller = jnp.asarray(rng.normal(size=start.controller.shape))
     if isinstance(start, memory.NTMState):
         return memory.NTMState(controller, ring(start.ring))
     return memory.RingsState(controller, tuple(map(ring, start.rings)))
@@ -134,7 +134,7 @@ def test_against_the_equations(case):
     cell = {**ONE_RING, **PROGRAMMED}[case].copy(param_dtype=jnp.float64)
     step = one_ring_step if case in ONE_RING else programmed_step
     rng = np.random.default_rng(0)
-    x, state = rng.normal(size=(BATCH, INPUTS)), random_state(cell, rng)
+    x, state = jnp.asarray(rng.normal(size=(BATCH, INPUTS))), random_state(cell, rng)
     params = jax.eval_shape(cell.init, jax.random.key(0), state, x)["params"]
     params = jax.tree.map(lambda leaf: 0.6 * rng.normal(size=leaf.shape), params)
     new, output = apply(cell, {"params": params}, state, x)

@@ -160,7 +160,7 @@ def test_any_leading_axes():
 def test_seeds_side_by_side():
     """`vmap` over parameters gives each seed the values and gradients it has alone."""
     agent = Agent(num_blocks=1, conv_features=(4,), features=8, two_simplicial_features=4, head_features=(6,))
-    observation = pictures(1, 2, 4, 5, 3)
+    observation = jnp.asarray(pictures(1, 2, 4, 5, 3))
     keys = jax.random.split(jax.random.key(0), 2)
     variables = on_host(jax.vmap(lambda key: agent.init(key, observation)))(keys)
 
@@ -347,13 +347,13 @@ def test_of_equal_entities_the_first_is_learned_from():
         return {**params, "transformer": {**params["transformer"], "block_0": block}}
 
     def logit(gain):
-        output: Any = agent.apply({"params": with_gain(gain)}, picture)
+        output: Any = agent.apply({"params": with_gain(gain)}, jnp.asarray(picture))
         return output.logits[1]
 
     def entities(gain):
         seen = agent.apply(
             {"params": with_gain(gain)},
-            picture,
+            jnp.asarray(picture),
             capture_intermediates=lambda module, _: module.name == "transformer",
             mutable=["intermediates"],
         )

@@ -181,9 +181,11 @@ def test_landmarks():
         state = step(state, action)
     assert "bridge lock" not in analysis.landmarks(state, BRIDGE)
     for corner, entity in (((8, 6), 39), ((0, 6), 32), ((3, 2), 10)):  # seen by the nearest entity
-        there = dataclasses.replace(state, player=jnp.asarray(corner))
+        there = dataclasses.replace(state, player=jnp.asarray(corner, jnp.int8))
         assert analysis.landmarks(there, BRIDGE)["player"] == entity
-    gone = dataclasses.replace(state, grid=jnp.full((7, 9), -1), inventory=jnp.full(7, -1))
+    gone = dataclasses.replace(
+        state, grid=jnp.full((7, 9), jnp.int8(-1)), inventory=jnp.full(7, jnp.int8(-1))
+    )
     assert set(analysis.landmarks(gone, BRIDGE)) == {"player"}
 
 

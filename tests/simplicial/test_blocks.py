@@ -85,7 +85,7 @@ def test_virtual_entities_do_not_depend_on_the_order():
 def test_virtual_entities_of_the_whole_batch():
     """Shared [M, V] and copies per example give the same values and gradients."""
     with jax.enable_x64(True):
-        x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
+        x, virtual = jnp.asarray(draw(1, 2, 5, WIDTH)), draw(2, 3, WIDTH)
         module = block(param_dtype=jnp.float64)
         variables, _ = made(module, x, virtual)
         probes = draw(3, 2, 5, WIDTH), draw(4, 2, 3, WIDTH)

@@ -256,7 +256,7 @@ def test_loss_and_gradient_are_those_of_plain_numpy(settings):
         return losses.total, losses
 
     gradients, losses = jax.grad(total, argnums=(0, 1), has_aux=True)(jnp.asarray(logits), jnp.asarray(value))
-    assert {leaf.dtype for leaf in jax.tree.leaves(losses)} == {jnp.float32}
+    assert {leaf.dtype for leaf in jax.tree.leaves(losses)} == {jnp.dtype("float32")}
     assert 0 < wanted["ratio"] < wanted["steps"] < arrays["truncated"][:, :-1].size
     for name, number in wanted.items():
         np.testing.assert_allclose(getattr(losses, name), number, rtol=1e-5, err_msg=name)

@@ -97,7 +97,7 @@ def test_as_many_clusters_as_vectors_or_one():
     vectors = np.arange(4.0)[:, None] * np.ones((1, 2))
     _, labels = roles.cluster(np.concatenate([vectors, vectors]), 4)
     assert sorted(np.bincount(labels)) == [2, 2, 2, 2]
-    assert sorted(roles.cluster(vectors.tolist(), 4)[1]) == [0, 1, 2, 3]  # pyrefly: ignore
+    assert sorted(roles.cluster(vectors, 4)[1]) == [0, 1, 2, 3]
     centroids, labels = roles.cluster(vectors, 1)
     np.testing.assert_allclose(centroids, [[1.5, 1.5]])
     np.testing.assert_array_equal(labels, 0)

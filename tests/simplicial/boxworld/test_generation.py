@@ -229,6 +229,15 @@ def test_a_board_is_a_function_of_its_key():
     assert not jnp.array_equal(batch.palette[0], batch.palette[1])
 
 
+def test_boards_do_not_depend_on_the_width_of_numbers():
+    """Random words have 32 bits also where JAX's integers have 64."""
+    key = jax.random.key(3)
+    narrow = jax.device_get(jax.jit(boxworld.reset, static_argnums=1)(key, boxworld.BRIDGE))
+    with jax.enable_x64(True):
+        wide = jax.device_get(jax.jit(boxworld.reset, static_argnums=1)(key, boxworld.BRIDGE))
+    chex.assert_trees_all_equal(narrow, wide)
+
+
 def test_a_curriculum_is_a_batch_of_settings():
     """Leaves vary under vmap without compiling again: lengths 1, 2, 3 in parallel."""
     lengths = jnp.repeat(jnp.asarray([1, 2, 3]), 50)
