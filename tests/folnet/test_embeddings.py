@@ -1,5 +1,7 @@
 """Base atoms: what is added, where, and in which dtype."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,7 +177,7 @@ def test_positions_may_start_anywhere():
     module = Embeddings(config_with(absolute_position=True, max_position_embeddings=12))
     params = small.draw_like(shapes(module), scale=1)
 
-    def properties(start):
+    def properties(start) -> Any:
         return module.apply({"params": params}, IDS, TYPES, start, method="properties")
 
     table = {name: np.asarray(leaf) for name, leaf in params.items()}
@@ -190,7 +192,7 @@ def test_logits_are_sums_in_float32():
     module = Embeddings(config_with(dtype="bfloat16"))
     params = small.draw_like(shapes(module), scale=1)
     unary = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 14)), jnp.bfloat16)
-    got = module.apply({"params": params}, unary, method="logits")
+    got: Any = module.apply({"params": params}, unary, method="logits")
     assert got.dtype == jnp.float32
     word = np.asarray(params["word"].astype(jnp.bfloat16), np.float64)
     np.testing.assert_allclose(got, np.asarray(unary, np.float64) @ word.T, atol=1e-5)

@@ -152,8 +152,8 @@ def test_initial_operators_keep_the_length_of_the_state():
         assert np.std(params["contract"]) == pytest.approx(50**-0.5, rel=0.03)
         assert np.std(params["diagonal"]) == pytest.approx(1, rel=0.03)
         h = np.random.default_rng(0).normal(size=(90, 50))
-        operator = (jnp.asarray(params[name]) for name in ("expand", "diagonal", "contract"))
-        changed = recurrent.multiplicative_operator(*operator, jnp.asarray(h, jnp.float32))
+        expand, diagonal, contract = (jnp.asarray(params[n]) for n in ("expand", "diagonal", "contract"))
+        changed = recurrent.multiplicative_operator(expand, diagonal, contract, jnp.asarray(h, jnp.float32))
         assert np.mean(np.square(changed)) == pytest.approx(np.mean(h**2), rel=0.1)
 
 
