@@ -2,11 +2,14 @@
 
 jaxtyping's import hook, with beartype, checks the shapes, dtypes and classes of each call's arguments and
 result. Checks are off inside `pytest.raises`, where functions get bad input and report it themselves, and in
-the tests of everything else, which use the packages as users do.
+the tests of everything else, which use the packages as users do. Of a test with many cases only the first
+three are checked, since the others seldom have other types and checks take time (43 % in tests/llrnn/logic).
 
 Dataclasses that are pytrees are checked when they are constructed, but not when JAX rebuilds them from
 leaves: these may be NumPy arrays, shapes, shardings or placeholders.
 """
+
+import collections
 
 import jax
 import jaxtyping
@@ -14,6 +17,9 @@ import pytest
 from beartype import BeartypeConf, beartype
 
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
+CASES = 3
+"""How many cases of a parametrized test are checked."""
+CHECKED = pytest.StashKey[set[str]]()
 
 
 _register = jax.tree_util.register_dataclass
@@ -52,11 +58,22 @@ def _enable(enabled: bool) -> bool:
     return before
 
 
+def pytest_collection_modifyitems(config, items):
+    """Chooses the tests in which annotations are checked."""
+    cases = collections.Counter()
+    checked = config.stash[CHECKED] = set[str]()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        cases[test] += 1
+        inside = item.path.relative_to(config.rootpath / "tests").parts[0] in PACKAGES
+        if inside and cases[test] <= CASES and item.get_closest_marker("unchecked") is None:
+            checked.add(item.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
     """Checks annotations in the tests of `PACKAGES` only, and not in those marked `unchecked`."""
-    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
-    before = _enable(folder in PACKAGES and item.get_closest_marker("unchecked") is None)
+    before = _enable(item.nodeid in item.config.stash[CHECKED])
     try:
         return (yield)
     finally:

@@ -44,6 +44,7 @@ from llrnn.logic.values import PureTensors, add, coerce, ket, scale, superpose
 A, B = Atom("A", 2), Atom("B", 1)
 E = logic.endo(A)
 
+pytestmark = pytest.mark.unchecked  # thousands of calls on terms of the types that other tests have
 examples = settings(
     max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
