@@ -37,7 +37,7 @@ def main(
     for name in config.models:
         below = Path(workdir) / name if workdir is not None and name != config.model else workdir
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
-        if config.session_seconds and not config.is_over(results[name].step, results[name].train_seconds):
+        if not config.is_over(results[name].step, results[name].train_seconds):
             return results  # the session's time is up; running the command again continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(config, Path(workdir), results)

@@ -57,7 +57,7 @@ def main(
     for name, of_model in configs.items():
         below = Path(workdir) / BASELINE if workdir is not None and name == BASELINE else workdir
         results[name] = result = train(of_model, source, below, parallel)
-        if config.session_seconds and not of_model.is_over(result.step, result.train_seconds):
+        if not of_model.is_over(result.step, result.train_seconds):
             break  # the session has ended; the same command resumes the run
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(Path(workdir), {name: configs[name] for name in results}, results, source)

@@ -219,10 +219,12 @@ class Reading(nn.Module):
 @pytest.mark.parametrize("padding", [False, True])
 def test_a_guess_is_the_models_at_the_mask_of_its_own_text(source, padding):
     config = small(source, mask_padding=padding)
+    config.data.packing = "sentences"  # windows that are not full
     text = config.data.open()
     pad, pieces = text.tokenizer.pad_id, text.tokenizer.vocab_size
     asked = [blank for blank in measures.blanks(config, text, 8) if blank.place > 2]
     assert len({blank.place for blank in asked}) > 1
+    assert any(pad in blank.ids for blank in asked)
     for blank, found in zip(asked, measures.fill(config, Reading(pad), {}, text, asked), strict=True):
         assert found["guess"] == text.tokenizer.vocabulary[blank.ids[blank.place - 2]]
         empty = int((blank.ids == pad).sum()) if padding else 0

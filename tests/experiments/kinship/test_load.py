@@ -46,7 +46,8 @@ def test_what_is_exported_is_the_model_and_its_inputs(model, inverses):
         assert exportable.inputs["token_type_ids"].range == (0, 1)
         assert exportable.longest == settings.max_position_embeddings
     else:
-        assert exportable.inputs["relation_ids"].range == (-1, 15 * (1 + inverses) - 1)
+        relations = exportable.inputs["relation_ids"]
+        assert (relations.range, relations.pad) == ((-1, 15 * (1 + inverses) - 1), -1)
         assert exportable.longest is None
     width = max(found["input_ids"].shape[1] for found in problems(config, (2, 3, 4)))
     assert (exportable.lengths, exportable.shortest, exportable.source["step"]) == ((width,), 2, 4)
