@@ -50,7 +50,7 @@ def main(
     configs: dict[str, Config] = {config.model.name: config}
     results: dict[str, runtime.FitResult] = {}
     results[config.model.name] = first = train(config, text, workdir, parallel)
-    if config.session_seconds and not config.is_over(first.step, first.train_seconds):
+    if not config.is_over(first.step, first.train_seconds):
         return results  # the session's time is up; running the command again continues
     if config.baseline != NONE:
         configs[BASELINE] = config.for_baseline(first.train_seconds)

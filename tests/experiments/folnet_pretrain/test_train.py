@@ -310,7 +310,7 @@ def test_a_session_that_is_over_trains_no_baseline_and_draws_nothing(source, tmp
         (2, {"session_seconds": 9.0}, False),
         (4, {"session_seconds": 9.0}, True),
         (2, {"session_seconds": 9.0, "max_seconds": 3.0}, True),
-        (2, {}, True),
+        (4, {}, True),
     ):
         result: Any = types.SimpleNamespace(step=steps, train_seconds=3.0)
 

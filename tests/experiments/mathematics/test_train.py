@@ -198,7 +198,7 @@ def test_mistakes_in_the_data_are_reported_before_anything_is_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("session", "step", "trained"), [(0, 2, 2), (5, 2, 1), (5, 4, 2)], ids=["no limit", "ended", "over"]
+    ("session", "step", "trained"), [(0, 4, 2), (5, 2, 1), (5, 4, 2)], ids=["no limit", "ended", "over"]
 )
 def test_a_session_that_ended_early_leaves_the_baseline_for_the_next(monkeypatch, session, step, trained):
     """The run of the model has four steps; the baseline differs from it in the model alone."""
