@@ -181,6 +181,20 @@ def test_interrupted_by_hand(tmp_path, whole):
     assert _texts(root) == whole
 
 
+def test_interrupted_when_the_parts_of_a_file_are_complete(tmp_path, whole, monkeypatch):
+    """They are joined the next time."""
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mathematics_generation, "_merge", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            generate(tmp_path, SET, processes=1, show=False)
+    generate(tmp_path, SET, processes=1, show=False)
+    assert _texts(tmp_path) == whole
+
+
 def test_the_order_of_work_is_of_no_consequence(tmp_path, whole, monkeypatch):
     """Parts may be made in any order, with any number made earlier."""
     monkeypatch.setattr(mathematics_parts.Part, "seconds", property(lambda p: (31 * p.number + p.count) % 7))
