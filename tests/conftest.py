@@ -40,3 +40,10 @@ def compiled_quickly():
     """For a module that says `pytestmark = pytest.mark.usefixtures("compiled_quickly")`."""
     with compiling.quickly():
         yield
+
+
+@pytest.fixture
+def x64():
+    """Enables float64 during a test."""
+    with jax.enable_x64(True):
+        yield

@@ -19,7 +19,7 @@ from benchmarks.mutants.areas import group_of
 from benchmarks.mutants.sites import Mutant, Project
 
 START = 60.0
-"""Seconds that a run of tests may take beside `SLOWER` times its normal ones."""
+"""Seconds that a run of tests may take in addition to `SLOWER` times its normal duration."""
 SLOWER = 4.0
 PYTEST = ("-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider")
 KILLED = {1: "failed", 2: "error", 3: "error", 4: "error"}

@@ -160,7 +160,7 @@ class Game:
 def describe(before: boxworld.State, after: boxworld.State, action: int, reward: float) -> str:
     """Describes the effect of a move in words; returns "" for a plain step."""
     names = key_names(before.palette)
-    grid = np.pad(before.grid, 2, constant_values=EMPTY)  # a step off the board, and the tile beside it
+    grid = np.pad(before.grid, 2, constant_values=EMPTY)  # for steps off the board, and their neighbours
     (x, y), (way_x, way_y) = before.player.tolist(), _WAYS[action]
     x, y = x + way_x, y + way_y
     here, left, right = (int(grid[y + 2, x + 2 + i]) for i in (0, -1, 1))

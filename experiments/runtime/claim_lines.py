@@ -14,10 +14,10 @@ FILE = "claims.jsonl"
 Test = Literal["unpaired", "paired", "threshold", "mean"]
 """What a claim requires; a claim holds if all of its tests pass.
 
-- unpaired: the t-interval of our mean over seeds lies on the better side of each compared baseline's
-interval. - paired: the t-interval of the differences by seed excludes 0, on our side, for each compared
-baseline. - threshold: the share of seeds that the claim names (all by default) reaches the target. - mean:
-the mean over seeds reaches the target.
+- unpaired: the t-interval of our mean over seeds lies on the better side of each compared baseline's.
+- paired: the t-interval of the differences by seed excludes 0, on our side, for each compared baseline.
+- threshold: the share of seeds that the claim names (all by default) reaches the target.
+- mean: the mean over seeds reaches the target.
 """
 
 Line = Mapping[str, Any]

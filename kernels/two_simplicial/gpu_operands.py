@@ -76,7 +76,7 @@ class Problem:
     def backward_operands(
         self, out: Float[Array, "B N H F"], lse: Float[Array, "B H N"], dout: Float[Array, "B N H F"]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """What the two backward kernels read besides: that of `query_side`, that of `pair_side`."""
+        """Returns the additional inputs of the two backward kernels, `query_side` and `pair_side`."""
         plan = self.plan
         dout = dout.astype(jnp.float32)
         if self.rows is not None:

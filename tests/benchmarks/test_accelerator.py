@@ -159,7 +159,7 @@ def test_a_part_is_asked_then_ended_with_all_it_started(tmp_path, monkeypatch, l
             break
         time.sleep(0.05)
     else:
-        raise AssertionError(f"process {child} goes on")
+        raise AssertionError(f"process {child} is still running")
 
 
 @pytest.mark.parametrize(

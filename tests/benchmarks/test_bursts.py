@@ -88,7 +88,7 @@ def test_a_session_trains_for_its_time_and_is_packed_when_it_is_ended(tmp_path, 
 
 
 @pytest.mark.slow  # trains and measures several times
-def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
+def test_a_burst_starts_where_the_last_one_stopped(tmp_path, monkeypatch):
     small = dataclasses.replace(
         boxworld.EXPERIMENT, presets=lambda name: small_boxworld(steps=100_000, seeds=1)
     )
@@ -108,13 +108,13 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "first-agent").iterdir()} >= {
         "config.json", "metrics.jsonl", "summary.json", "state.safetensors", "types.png",
     }  # fmt: skip
-    # Nothing was released: it goes on in its own directory.
+    # Nothing was released: the run continues in its own directory.
     second = burst(runs, "second")
     assert second.step > first.step
     assert dataclasses.replace(second.run, session_seconds=0.0) == dataclasses.replace(
         first.run, session_seconds=0.0
     )
-    # On a machine without that directory, and on one whose directory is behind, it goes on with the released.
+    # Without that directory, and with one that is behind, the released run is continued.
     released.parent.mkdir()
     (tmp_path / "second-agent").rename(released)
     behind = tmp_path / "others" / "relational"

@@ -159,7 +159,7 @@ def test_meanings_differ_by_any_number():
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_a_finding_and_another_goes_on(monkeypatch):
+def test_a_worker_that_dies_is_a_finding_and_another_continues(monkeypatch):
     """The process is killed from outside between two cases, as a crash would."""
     asked = fuzz.Worker.ask
 

@@ -13,7 +13,7 @@ def test_every_length_is_timed_alone():
     assert set(benchmark.tasks(1)) == {*benchmark.KINDS, "arrays of k=2,3", "stories of k=2,3"}
 
 
-def test_a_task_draws_the_problems_it_is_told_to():
+def test_a_task_draws_the_problems_it_is_asked_for():
     drawn = benchmark.tasks(4)["k=2,3"](8)
     assert drawn == kinship.Kinship(lengths=(2, 3)).draw(range(8, 12))
 

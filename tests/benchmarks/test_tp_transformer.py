@@ -29,7 +29,7 @@ def test_the_floor_has_nearly_all_of_the_step(architecture):
     assert 0.97 < ours / analysis["flops"] <= 1
 
 
-def test_a_call_goes_on_from_its_own_result():
+def test_a_call_continues_from_its_own_result():
     """What it started from stays as it was, though its buffers may be given away."""
     start = jnp.zeros(3)
     call = benchmark.running(jax.jit(lambda x: (x + 1,), donate_argnums=0), start)

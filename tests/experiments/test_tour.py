@@ -118,7 +118,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
 
 
-def test_a_finished_tour_starts_afresh_and_an_interrupted_one_goes_on(tmp_path):
+def test_a_finished_tour_starts_afresh_and_an_interrupted_one_continues(tmp_path):
     run = tmp_path / "llrnn" / "config.json"
     run.parent.mkdir()
     run.write_text("{}")
@@ -129,7 +129,7 @@ def test_a_finished_tour_starts_afresh_and_an_interrupted_one_goes_on(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_tour_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_tour_continues(tmp_path, monkeypatch):
     calls = []
 
     def stop(directory, config):

@@ -55,7 +55,7 @@ def test_there_are_some_of_each_paper():
     assert {path.parts[1] for path in SHIPPED} == {"boxworld", "kinship", "llrnn", "mathematics"}
 
 
-def test_results_are_told_in_rows():
+def test_results_are_reported_in_rows():
     results = {
         "parameters": 12345,
         "split": {"error": 0.01234, "interval": [0.5, 0.75], "held/out": {"count": 3}},
@@ -70,7 +70,7 @@ def test_results_are_told_in_rows():
 
 
 @pytest.mark.parametrize("config", [Config(task="parity", cell=CellConfig(name="lstm"))])
-def test_a_folder_without_its_files_is_told(tmp_path, config):
+def test_a_folder_without_its_files_is_reported(tmp_path, config):
     settings = tmp_path / "config.json"
     with pytest.raises(ValueError, match="no trained model"):
         weights.card(tmp_path)

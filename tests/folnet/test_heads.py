@@ -17,6 +17,13 @@ from tests.folnet import known_dropout, small
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 IDS, TYPES = small.tokens()
+WITH_HEADS = (
+    FOLNetForPreTraining,
+    folnet.FOLNetForMaskedLM,
+    folnet.FOLNetForSequenceClassification,
+    folnet.FOLNetForMultipleChoice,
+    folnet.FOLNetForQuestionAnswering,
+)
 
 
 @pytest.mark.parametrize("name", small.RECORDED)
@@ -141,16 +148,7 @@ def test_words_at_positions_are_those_of_all():
         jax.eval_shape(lambda: small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1]))
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        FOLNetForPreTraining,
-        folnet.FOLNetForMaskedLM,
-        folnet.FOLNetForSequenceClassification,
-        folnet.FOLNetForMultipleChoice,
-        folnet.FOLNetForQuestionAnswering,
-    ],
-)
+@pytest.mark.parametrize("cls", WITH_HEADS)
 def test_logits_are_float32(cls):
     """Also when computing in bfloat16, since they are for losses."""
     model = cls(small.config(dtype="bfloat16"))
@@ -225,16 +223,7 @@ def test_heads_of_single_tokens_drop_nothing(name):
     assert places[1] == {(0.2, (2, 7, 14)): 3, (0.2, (2, 6, 7, 7)): 2, (0.3, (2, 3, 7, 7)): 1}
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        FOLNetForPreTraining,
-        folnet.FOLNetForMaskedLM,
-        folnet.FOLNetForSequenceClassification,
-        folnet.FOLNetForMultipleChoice,
-        folnet.FOLNetForQuestionAnswering,
-    ],
-)
+@pytest.mark.parametrize("cls", WITH_HEADS)
 def test_heads_pass_on_all_arguments(cls):
     """Those that the encoder refuses are refused, by the encoder's name for them."""
     model = cls(small.config(relation_vocab_size=2))

@@ -1,7 +1,7 @@
-"""The block sizes that measurements on the chips led to, for the shapes of real models, and those shapes.
+"""Recorded block sizes, candidates and memory for the shapes of real models, and the sizes of those shapes.
 
-They change no value, so nothing else would notice a slip in the arithmetic that chooses them. Whoever changes
-one on purpose measures the new ones and writes them here.
+They change no value, so no other test notices a slip in the arithmetic that chooses them. They are what the
+code chooses today, not what a chip was measured to prefer.
 """
 
 import dataclasses

@@ -11,15 +11,9 @@ from flax import linen as nn
 from llrnn import cells
 from llrnn.cells import recurrent
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
 
 BATCH, INPUTS, FEATURES = 2, 3, 5
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def relu(x):

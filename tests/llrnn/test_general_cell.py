@@ -12,17 +12,11 @@ from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
 from llrnn.cells.declarations import components
 from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
 
 FEATURES, LOCATIONS, WIDTH = 3, 4, 2
 H, W, V = Atom("H", FEATURES), Atom("W", LOCATIONS), Atom("V", WIDTH)
 E = logic.endo(H)
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def test_draft_equation_on_a_product_state():

@@ -26,16 +26,10 @@ from tests.llrnn.instances import (
     second_order,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
 
 BATCH = 8  # so that no unit of a relu rests for every sequence
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 CASES = {

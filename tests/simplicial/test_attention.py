@@ -20,13 +20,6 @@ from tests.simplicial.small import draw, made, on_host, parameters, quickly, wit
 WIDTH = 10  # features of an entity
 
 
-@pytest.fixture
-def x64():
-    """Enables float64 during a test."""
-    with jax.enable_x64(True):
-        yield
-
-
 def two(num_heads=1, features=6, **types):
     """Builds a small 2-simplicial attention."""
     return TwoSimplicialAttention(num_heads, features, **types)

@@ -96,7 +96,7 @@ def test_actions_follow_the_policy():
     np.testing.assert_array_less(np.abs(shares - wanted), 4 * np.sqrt(wanted * (1 - wanted) / 20_000))
 
 
-def test_an_unroll_goes_on_where_the_last_one_stopped(params):
+def test_an_unroll_starts_where_the_last_one_stopped(params):
     """Episodes and their sums continue across unrolls shorter than an episode."""
     actors = started()
     kinds = np.asarray(actors.environment.kind)
@@ -203,7 +203,7 @@ def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
     assert not live.any(), "the horizon is over"
 
 
-def test_boxworld_goes_on_with_other_boards(walked):
+def test_boxworld_continues_with_other_boards(walked):
     """The step after an end shows a new board, with the player in the corner and no key held."""
     _, _, after, trajectories, _ = walked
     ended = np.asarray(trajectories.terminated | trajectories.truncated)[:, :-1]

@@ -130,6 +130,6 @@ def test_files_of_other_things(tmp_path):
             torch_files.read_state_dict(path)
 
 
-def test_architectures_are_told_apart():
+def test_architectures_are_distinguished():
     """The embedding's role map identifies the architecture."""
     assert [type(small.recorded_model(name)[0]) for name in NAMES] == [TPTransformer, Transformer]

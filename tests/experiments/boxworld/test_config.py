@@ -67,7 +67,7 @@ def test_an_agent_has_the_sizes_of_its_config():
     assert AgentConfig().make() == Agent(dtype=jnp.float32)  # the paper's
 
 
-def test_a_burst_goes_on_with_a_run_of_the_paper():
+def test_a_burst_continues_a_run_of_the_paper():
     """The two presets differ in what may differ between sessions only."""
     burst, paper = get_config("burst"), get_config("paper")
     different = [

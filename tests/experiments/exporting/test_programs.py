@@ -55,12 +55,12 @@ def test_a_length_may_be_free_within_bounds():
         ),
     ],
 )  # fmt: skip
-def test_what_a_model_cannot_be_exported_as_is_told(model, options, message):
+def test_what_a_model_cannot_be_exported_as_is_reported(model, options, message):
     with pytest.raises(ValueError, match=message):
         programs.export_programs(model, options)
 
 
-def test_a_kernel_that_does_not_fit_is_told_by_its_reason():
+def test_a_kernel_that_does_not_fit_is_reported_by_its_reason():
     def refuses(names):
         assert names == ("gpu", "tpu")
 

@@ -244,7 +244,7 @@ def test_what_json_cannot_say_is_an_error(model):
         run_exported.to_json(model, {"total": np.array([1.0, np.nan])})
 
 
-def test_bfloat16_is_told_as_float32(model, tmp_path, monkeypatch):
+def test_bfloat16_is_reported_as_float32(model, tmp_path, monkeypatch):
     """NumPy would write bfloat16 as bytes without a dtype."""
     total = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
     assert run_exported.to_json(model, {"total": total}) == {"outputs": {"total": [0.0, 1.0, 2.0]}}

@@ -79,7 +79,7 @@ def test_other_platforms_chips_and_numbers_of_devices_are_refused(devices, messa
             run_exported.check_surroundings(manifest, devices)
 
 
-def test_jax_s_own_refusal_is_told(sums, monkeypatch):
+def test_jax_s_own_refusal_is_reported(sums, monkeypatch):
     def expired(_):
         raise ValueError("older than the 6-month window")
 

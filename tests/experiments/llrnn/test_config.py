@@ -46,7 +46,7 @@ def test_any_cell_can_take_the_place_of_a_presets(cell, caplog):
 
 @pytest.mark.parametrize("name", ["quick", "copy", "word_problem", "authors_copy"])
 def test_published_runs_are_runs_of_their_presets(name):
-    """The configs beside the weights and figures in `results`; one was trained without its baseline."""
+    """The configs released with the weights and figures; one run was trained without its baseline."""
     published = releasing.read_run_config(Config, ROOT / "results" / "llrnn" / name)
     preset = get_config(name)
     if name == "word_problem":

@@ -55,7 +55,7 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path, monkeypatch):
     assert list(copy.questions("train", name)) == list(source.questions("train", name))
 
 
-def test_a_name_that_does_not_exist_is_told_with_the_nearest():
+def test_a_name_that_does_not_exist_is_reported_with_the_nearest():
     with pytest.raises(ValueError, match=r"got 'numbers__gdc', expected a known name such as numbers__gcd"):
         data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
 
@@ -70,7 +70,7 @@ def test_no_names_are_all_and_names_go_to_their_splits():
     assert both.seed == 2
 
 
-def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path, monkeypatch):
+def test_what_is_wrong_is_reported_and_nothing_is_written(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="train: got 4, expected a nonnegative multiple of 3"):
         main(monkeypatch, out=str(tmp_path / "set"), train=4)
     assert not (tmp_path / "set").exists()

@@ -35,7 +35,7 @@ def test_a_run_and_its_release_hold_the_trained_parameters(mathematics_run, tmp_
 
 
 @pytest.mark.slow
-def test_a_released_run_goes_on(tmp_path):
+def test_a_released_run_can_be_continued(tmp_path):
     workdir = tmp_path / "first"
     train.main(small(), workdir=workdir)
     packing.pack(workdir, train.abstract_state(small()), tmp_path / "released")
@@ -123,12 +123,12 @@ def test_the_beam_begins_with_the_likeliest(mathematics_run):
     ("question", "message"),
     [("1" * 161, "161 characters, expected at most 160"), ("1\N{MINUS SIGN}1", "1\N{MINUS SIGN}1")],
 )
-def test_questions_that_cannot_be_asked_are_told(mathematics_run, question, message):
+def test_questions_that_cannot_be_asked_are_reported(mathematics_run, question, message):
     with pytest.raises(ValueError, match=message):
         load.load(mathematics_run[1]).answer([question])
 
 
-def test_what_holds_no_run_is_told(tmp_path):
+def test_what_holds_no_run_is_reported(tmp_path):
     with pytest.raises(ValueError, match=r"not a run of experiments\.mathematics"):
         load.load(tmp_path)
     model = MODEL.make().clone(vocab_size=50)

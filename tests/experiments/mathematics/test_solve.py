@@ -59,7 +59,7 @@ def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_mistakes_are_told_without_a_traceback(run, tmp_path):
+def test_mistakes_are_reported_without_a_traceback(run, tmp_path):
     mistakes = {
         (f"--run={tmp_path}", f"--question={QUESTION}"): "not a run of experiments.mathematics",
         (f"--run={run}", "--question=What is \N{MINUS SIGN}1?"): "\N{MINUS SIGN}",
@@ -121,7 +121,7 @@ def test_without_test_questions_those_asked_are_clustered(run):
     assert solve.Solver(moved, None, beams=1).solve(QUESTION).splitlines()[0] == QUESTION
 
 
-def test_what_cannot_be_clustered_is_told(run):
+def test_what_cannot_be_clustered_is_reported(run):
     trained = load(run)
     with pytest.raises(ValueError, match="--module: got 'numbers__gcd', expected one of 'numbers__place"):
         clusters_of(trained, module="numbers__gcd")

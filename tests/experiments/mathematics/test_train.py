@@ -126,7 +126,7 @@ def test_a_finished_run_returns_at_once_and_draws_no_questions_again(mathematics
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_is_the_same_run_whatever_shapes_its_batches_have(tmp_path):
+def test_a_continued_run_is_the_same_run_whatever_shapes_its_batches_have(tmp_path):
     """Two sessions of two steps against one of four, with batches of two buckets."""
     config = with_data(buckets=("36x8", "54x8"))
     batches = train.training_batches(config, config.data.open())

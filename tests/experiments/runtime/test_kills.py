@@ -187,7 +187,7 @@ def refusals(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, case):
+def test_wrong_flags_are_reported_in_one_line_before_anything_is_written(refusals, case):
     answers, left = refusals
     status, message = answers[case]
     assert status == 2

@@ -91,14 +91,14 @@ def test_an_engine_is_advanced_between_lines_of_the_record(tmp_path):
     assert result.summary["params_sha256"] == runtime.params_sha256({"n": np.int32(10)})
 
 
-def test_a_run_goes_on_where_it_was(tmp_path):
+def test_a_run_resumes_where_it_was(tmp_path):
     runtime.loop(config(steps=4), Counting(), workdir=tmp_path / "run", quiet=True)
     engine = Counting()
     runtime.loop(config(), engine, workdir=tmp_path / "run", quiet=True)
     assert engine.calls == [(4, 4), (8, 2)]
 
 
-def test_a_session_ends_by_the_clock_with_everything_saved_and_the_next_goes_on(tmp_path):
+def test_a_session_ends_by_the_clock_with_everything_saved_and_the_next_continues(tmp_path):
     limited = config(steps=1000, session_seconds=0.3)
     first = Counting(pause=0.1)
     result = runtime.loop(limited, first, workdir=tmp_path / "run", quiet=True)

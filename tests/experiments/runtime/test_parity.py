@@ -27,7 +27,7 @@ def test_a_batch_in_parts_is_the_whole_batch(outcomes, parallel):
         assert_close(outcome, outcomes[1]["drawn"]["jit"])
 
 
-def test_a_state_split_over_devices_is_trained_saved_and_gone_on_with(outcomes):
+def test_a_state_split_over_devices_is_trained_saved_and_continued(outcomes):
     assert_close(outcomes[0]["split"], outcomes[1]["drawn"]["jit"])
 
 

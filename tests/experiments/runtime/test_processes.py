@@ -83,12 +83,12 @@ def lines(workdir):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder and what two processes told each other in it, and learned together."""
+    """Runs two processes; returns their folder, and the messages and errors that each recorded."""
     folder = tmp_path_factory.mktemp("pair")
     return folder, *answers(2, 1, "telling", folder)
 
 
-def test_they_tell_each_other_exactly_and_fail_together(pair):
+def test_values_are_exchanged_exactly_and_failures_are_shared(pair):
     _, first, second = pair
     for name in ("numbers", "texts", "total", "few", "sum", "made", "whole"):
         assert first[name] == second[name], name
@@ -194,7 +194,7 @@ def test_every_experiment_learns_the_same_in_two_processes(tmp_path, experiment)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_two_processes_goes_on_with_any_number_of_devices(tmp_path):
+def test_a_checkpoint_of_two_processes_continues_with_any_number_of_devices(tmp_path):
     """A finished run is restored with the same bits on 1, 2 and 8 devices of one process."""
     two = answers(2, 4, "trained", tmp_path, FSDP="1")
     for devices in (1, 2, 8):
@@ -204,7 +204,7 @@ def test_a_checkpoint_of_two_processes_goes_on_with_any_number_of_devices(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, victim):
+def test_when_one_is_killed_the_other_says_so_and_the_pair_can_continue(tmp_path, victim):
     checkpoints = tmp_path / "checkpoints"
 
     def saved():
@@ -324,13 +324,13 @@ def test_a_tpu_is_a_machine_with_its_library_and_its_devices(monkeypatch, tmp_pa
 
 
 def test_a_process_that_ends_early_leaves_a_message_unless_it_said_why(monkeypatch, tmp_path):
-    """A helper prints it if this process ends without a word to it."""
-    told = []
+    """A helper process prints the message unless this process writes to it before it ends."""
+    helpers = []
 
     class Helper:
         def __init__(self, command, **_):
             self.command = command
-            told.append(self)
+            helpers.append(self)
 
         def communicate(self, word):
             self.word = word
@@ -341,9 +341,9 @@ def test_a_process_that_ends_early_leaves_a_message_unless_it_said_why(monkeypat
         with contextlib.suppress(KeyError, OSError), processes.last_words(tmp_path, unless=(KeyError,)):
             if error is not None:
                 raise error
-        assert getattr(told[-1], "word", None) == expected
+        assert getattr(helpers[-1], "word", None) == expected
     monkeypatch.undo()
-    command = told[0].command
+    command = helpers[0].command
     assert "process 0 of 2 ended early" in command[-1]
     assert f"in {tmp_path}/checkpoints, start all processes again" in command[-1]
     for word, printed in ((b".", ""), (b"", f"{command[-1]}\n")):

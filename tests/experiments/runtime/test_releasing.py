@@ -18,7 +18,7 @@ class Config(RunConfig):
     width: int = 3
 
 
-def test_a_run_is_released_and_gone_on_with(workdir, tmp_path):  # noqa: F811
+def test_a_run_is_released_and_continued(workdir, tmp_path):  # noqa: F811
     folder, again = tmp_path / "folder", tmp_path / "again"
     assert not releasing.is_released(workdir)
     summary = releasing.transfer(workdir, folder, abstract(), release=True)
@@ -36,7 +36,7 @@ def test_a_run_is_released_and_gone_on_with(workdir, tmp_path):  # noqa: F811
         releasing.restore(tmp_path, abstract())
 
 
-def test_a_config_of_another_program_is_told(workdir):  # noqa: F811
+def test_a_config_of_another_program_is_reported(workdir):  # noqa: F811
     assert releasing.read_run_config(Config, workdir) == Config(steps=9)
     (workdir / "config.json").write_text('{"depth": 2}')
     with pytest.raises(ValueError, match=r"not a run of experiments\.line: .*got field 'depth'"):

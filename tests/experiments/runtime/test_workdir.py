@@ -164,7 +164,7 @@ def test_summaries_are_replaced_whole(tmp_path):
     workdir.close()
 
 
-def test_json_ends_with_a_newline_and_leaves_nothing_beside_it(tmp_path):
+def test_json_ends_with_a_newline_and_leaves_no_other_file(tmp_path):
     write_json(tmp_path / "a.json", {"b": 1})
     assert (tmp_path / "a.json").read_text().endswith("}\n")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]

@@ -181,7 +181,7 @@ def refusal(shape, dtype="float32", **changes):
     return tpu.unsupported(dataclasses.replace(shape.config, **changes), *arrays)
 
 
-def test_what_is_not_supported_is_told():
+def test_what_is_not_supported_is_reported():
     assert "float16" in str(refusal(shapes.SMALL[0], "float16"))
     long = dataclasses.replace(shapes.LONG, window2=None)
     assert "fit in vector memory" in str(refusal(long))

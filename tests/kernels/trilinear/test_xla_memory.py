@@ -1,4 +1,4 @@
-"""What the compiled blockwise path needs besides its arguments and results, by the compiler's own account."""
+"""The memory of the compiled blockwise path, arguments and results excepted, as the compiler reports it."""
 
 import jax
 import jax.numpy as jnp

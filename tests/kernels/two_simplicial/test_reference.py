@@ -147,7 +147,7 @@ def test_16_bit_inputs_are_computed_in_float32(logit):
     cases.check(out, want.out, 4e-3, "out")
 
 
-def test_unknown_logit_is_told():
+def test_unknown_logit_is_reported():
     with pytest.raises(ValueError, match="logit: got 'cosine', expected one of 'unsigned', 'trilinear'"):
         Config("cosine")  # pyrefly: ignore[bad-argument-type]
 

@@ -218,7 +218,7 @@ def test_forward_over_reverse_is_that_of_the_definition():
         cases.check(g, np.asarray(w, np.float64), 1e-4, name)
 
 
-def test_what_is_not_supported_is_told():
+def test_what_is_not_supported_is_reported():
     arrays = cases.arrays(shapes.TINY)
     assert xla.unsupported(UNSIGNED, *arrays) is None
     assert "scale: got -1.0" in str(xla.unsupported(Config(scale=-1.0), *arrays))

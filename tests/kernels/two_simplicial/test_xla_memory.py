@@ -1,4 +1,4 @@
-"""What the compiled blockwise path needs besides its arguments and results, by the compiler's own account."""
+"""The memory of the compiled blockwise path, arguments and results excepted, as the compiler reports it."""
 
 import functools
 
@@ -15,7 +15,7 @@ UNSIGNED = cases.CONFIGS[0]
 
 
 def temporary_bytes(function, shape: Shape, mask: tuple[int, ...] | None = None) -> int:
-    """What the compiled `function(arrays, dout)` needs besides its arguments and results."""
+    """What the compiled `function(arrays, dout)` needs in addition to its arguments and results."""
     b, h, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
     sizes = ((b, n, h, d), (b, m, h, d), (b, m, h, d), (b, m, h, shape.e), (h, shape.f, shape.e, shape.e))
     arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
