@@ -1,5 +1,6 @@
 """What every test has: strict JAX (no silent rank promotion), a fixed platform, figures without a screen."""
 
+import gc
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -13,6 +14,13 @@ import pytest
 from tests import compiling
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+gc.set_threshold(100_000, 20, 50)  # tracing makes many objects, and collecting them took a tenth of the time
+
+
+def pytest_collection_finish():
+    """What is imported stays: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

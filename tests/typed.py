@@ -10,6 +10,7 @@ leaves: these may be NumPy arrays, shapes, shardings or placeholders.
 """
 
 import collections
+import types
 
 import jax
 import jaxtyping
@@ -48,6 +49,25 @@ def _register_dataclass(nodetype, data_fields=None, meta_fields=None, **options)
 jax.tree_util.register_dataclass = _register_dataclass  # pyrefly: ignore
 # As static type checkers have it (PEP 484), an int may be passed where a float is annotated.
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
+_decorated = jaxtyping.jaxtyped
+
+
+def _jaxtyped(*, typechecker):
+    """Replaces `jaxtyping.jaxtyped`, as used by the import hook; skips inner functions that need no check.
+
+    An inner function is defined anew in every call, and decorating it takes a millisecond.
+    """
+
+    def decorate(x):
+        inner = isinstance(x, types.FunctionType) and "<locals>" in x.__qualname__
+        if inner and (jaxtyping.config.jaxtyping_disable or not x.__annotations__):
+            return x
+        return _decorated(x, typechecker=typechecker)
+
+    return decorate
+
+
+jaxtyping.jaxtyped = _jaxtyped  # pyrefly: ignore
 jaxtyping.install_import_hook(PACKAGES, "tests.typed.checked")
 
 
