@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -41,6 +42,19 @@ def _compiled_once(tmp_path_factory):
         shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
         jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_forgotten():
+    """Frees compiled programs before a process has as many mappings of memory as Linux allows, 65,530.
+
+    Each program has about ten; the process would crash. One module makes 15,000 at most.
+    """
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="module")

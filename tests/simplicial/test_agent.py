@@ -314,7 +314,7 @@ def test_what_does_not_fit_is_named(agent, observation, message):
 def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
     """Sizes at which a compiler computed entities twice, so that none equalled the maximum."""
     agent = Agent(num_virtual_entities=0, features=6, head_features=(6,))
-    pictures = np.random.default_rng(0).integers(0, 256, (20, 5, 7, 3), np.uint8)
+    pictures = jnp.asarray(np.random.default_rng(0).integers(0, 256, (20, 5, 7, 3), np.uint8))
     params = agent.init(jax.random.key(1), pictures[:1])["params"]
     weights = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
 

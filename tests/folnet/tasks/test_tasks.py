@@ -1,6 +1,7 @@
 """The interface that all tasks share."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,7 +65,9 @@ def test_from_files_through_models_to_scores(tmp_path):
     config = small.config(vocab_size=tokenizer.padded_vocab_size, num_labels=3)
 
     def run(model, features, **more):
-        inputs = (features.input_ids, features.token_type_ids, features.attention_mask)
+        inputs = [
+            jnp.asarray(getattr(features, name)) for name in ("input_ids", "token_type_ids", "attention_mask")
+        ]
         params = jax.jit(model.init)(jax.random.key(0), *inputs)["params"]
         return jax.jit(lambda params: model.apply({"params": params}, *inputs, **more))(params)
 
@@ -88,7 +91,7 @@ def test_from_files_through_models_to_scores(tmp_path):
     prompt = tasks.PROMPTS["mnli"]
     prompts = tasks.prompt_features(prompt, dev, tokenizer, 32)
     masked = folnet.FOLNetForMaskedLM(config)
-    words = run(masked, prompts, mlm_positions=prompts.mask_position[:, None]).logits[:, 0]
+    words = run(masked, prompts, mlm_positions=jnp.asarray(prompts.mask_position)[:, None]).logits[:, 0]
     found = task_prompts.class_logits(np.asarray(words), task_prompts.label_ids(prompt, tokenizer))
     assert 0 <= mnli.score(dev, task_prompts.predict(mnli, found))["accuracy"] <= 1
     everywhere = run(masked, prompts).logits[np.arange(len(dev)), prompts.mask_position]
