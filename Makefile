@@ -9,7 +9,7 @@ AOT := .venv-aot
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run test test-slow lint format bench mutants results aot clean
+.PHONY: help setup run tour test test-slow lint format bench mutants results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,10 @@ $(READY): pyproject.toml constraints.txt .python-version
 	    rm -rf .venv; "$$python" -m venv .venv; fi; \
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; touch $@)
 
-run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
+run: setup  ## the main job: a released model of each paper at work, one trained from nothing, one page
+	@$(call timed,released models at work (about 2 minutes on two cores),$(PYTHON) -m experiments.showcase)
+
+tour: setup  ## every experiment's quick preset, trained here, ending in one page of pictures
 	@$(call timed,the tour: every experiment's quick preset (about 11 minutes on two cores),$(PYTHON) -m experiments.tour)
 
 test: setup  ## the tests, with the annotations of kernels and papers checked (about 13 minutes on two cores)
@@ -65,4 +68,4 @@ aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, wit
 	@$(call timed,kernels compiled for chips that are not here (about 10 minutes),$(AOT)/bin/python -m benchmarks.aot)
 
 clean:  ## remove what setup, run and the tests made
-	rm -rf .venv $(AOT) build tour runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(AOT) build showcase tour runs .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """FOLNet and Transformers on kinship problems: trained on short chains of facts, tested on long ones."""
 
 from experiments import runtime
-from experiments.kinship import claims, load, tour, train
+from experiments.kinship import claims, load, showcase, tour, train
 from experiments.kinship.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -11,6 +11,7 @@ EXPERIMENT = runtime.Experiment(
     abstract_state=train.abstract_state,
     open_model=load.open_model,
     tour_stop=tour.tour_stop,
+    showcase=showcase.showcase,
     card=runtime.Card(
         title=lambda config: f"FOLNet {config.model} on kinship problems",
         data="No external data: `folnet.kinship` generates the problems.",

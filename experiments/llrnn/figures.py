@@ -32,7 +32,7 @@ def draw(
     first, config = next(iter(configs.items()))
     if "held_out_once" in config.make_task().splits:
         drawn["held_out"] = held_out(workdir, configs)
-    addresses = addresses_over_time(config, results[first])
+    addresses = addresses_over_time(config, results[first].params)
     if addresses is not None:
         drawn["addresses"] = addresses
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
@@ -92,14 +92,14 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
     )
 
 
-def addresses_over_time(config: Config, result: runtime.FitResult):
+def addresses_over_time(config: Config, params: Any, seed: int = 0):
     """Draws a memory's write and read addresses over one sequence; None for cells without addresses."""
     task = config.make_task()
     model = config.make_model(task)
     length = min(2 * task.train_lengths[1], max(task.test_lengths))
-    batch = task.sample(jax.random.key(0), 1, length)
-    params = {"params": jax.device_get(result.params)}
-    output = models.run_with_intermediates(model, params, task.encode(batch.tokens))
+    batch = task.sample(jax.random.key(seed), 1, length)
+    variables = {"params": jax.device_get(params)}
+    output = models.run_with_intermediates(model, variables, task.encode(batch.tokens))
     found = output.intermediates or {}
     panels = {name.replace("_", " "): np.asarray(found[name])[0].T for name in _ADDRESSES if name in found}
     if not panels:

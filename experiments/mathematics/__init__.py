@@ -1,7 +1,7 @@
 """TP-Transformer and Transformer on the Mathematics Dataset (Schlag et al. 2019)."""
 
 from experiments import runtime
-from experiments.mathematics import claims, load, tour, train
+from experiments.mathematics import claims, load, showcase, tour, train
 from experiments.mathematics.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -11,6 +11,7 @@ EXPERIMENT = runtime.Experiment(
     abstract_state=train.abstract_state,
     open_model=load.open_model,
     tour_stop=tour.tour_stop,
+    showcase=showcase.showcase,
     card=runtime.Card(
         title=lambda config: f"a {config.model.name} on {', '.join(config.data.modules)}",
         data="Questions generated with the Mathematics Dataset (`mathematics-dataset` 1.0.1, "

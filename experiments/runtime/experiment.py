@@ -19,6 +19,7 @@ class Stop:
         rows: the result table, one mapping from column to value per row; all rows have the same columns.
         figures: captions by file; the files are under the tour's directory.
         caveat: assumptions, or what the result does not show.
+        commands: how to continue: shell commands by purpose.
     """
 
     title: str
@@ -26,6 +27,7 @@ class Stop:
     rows: Sequence[Mapping[str, str]]
     figures: Mapping[Path, str]
     caveat: str
+    commands: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Experiment:
             folder as an `experiments.exporting.Exportable`.
         tour_stop: runs a config in a directory and returns its section of the tour; None if the tour omits
             the experiment.
+        showcase: `showcase(directory, seed)` runs a released model on inputs drawn with a seed, writes
+            pictures to the directory and returns a section of the page; None if nothing is released.
         card: text for the README of a released folder.
         claims: the comparisons that its `claims.py` declares.
     """
@@ -69,6 +73,7 @@ class Experiment:
     abstract_state: Callable[[Any], Any] | None = None
     open_model: Callable[..., Any] | None = None
     tour_stop: Callable[[Path, Any], Stop] | None = None
+    showcase: Callable[[Path, int], Stop] | None = None
     card: Card | None = None
     claims: Sequence[Comparison] = ()
 

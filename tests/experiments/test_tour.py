@@ -1,7 +1,6 @@
 """The tour: its page, starting over, continuing, and errors."""
 
 import dataclasses
-from html.parser import HTMLParser
 from typing import Any, cast
 
 import pytest
@@ -14,6 +13,7 @@ from experiments.registry import EXPERIMENTS
 from tests.experiments.boxworld.small import small as small_boxworld
 from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.mathematics.small import small as small_mathematics
+from tests.experiments.pages import read_page
 
 
 def tiny():
@@ -40,22 +40,6 @@ def show(monkeypatch, stops, presets=None):
     monkeypatch.setattr(tour, "EXPERIMENTS", experiments)
 
 
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.images, self.links, self.words = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        if tag == "img":
-            self.images.append(attributes["src"])
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
 def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
     """Titles, tables and figures in order, without a network; the tables are also printed."""
 
@@ -70,7 +54,7 @@ def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
 
     show(monkeypatch, {name: stop(name) for name in ("first", "second")})
     tour.make(tmp_path / "tour")
-    page = Page((tmp_path / "tour" / "index.html").read_text())
+    page = read_page((tmp_path / "tour" / "index.html").read_text())
     assert page.images == ["first/picture.png", "second/picture.png"]
     assert {"About first", "second < 3", "but"} <= set(page.words)
     assert "second < 3  0.1" in capsys.readouterr().out
@@ -90,7 +74,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     show(monkeypatch, stops, configs)
     out = tmp_path / "tour"
     tour.make(out)
-    page = Page((out / "index.html").read_text())
+    page = read_page((out / "index.html").read_text())
     assert page.images == [
         "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
         "mathematics/learning.png", "mathematics/accuracy_interpolate.png", "mathematics/roles.png",
@@ -144,19 +128,6 @@ def test_an_interrupted_tour_continues(tmp_path, monkeypatch):
 def test_a_directory_that_is_not_a_tour_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(app.UsageError, match=r"contains 'thesis\.tex', expected an empty or"):
+    with pytest.raises(app.UsageError, match=r"contains 'thesis\.tex', expected an empty directory or"):
         tour.start_afresh_if_finished(tmp_path)
     assert (tmp_path / "index.html").read_text() == "mine"
-
-
-def test_table_is_aligned():
-    rows = [{"model": "a", "score": "1.0"}, {"model": "longer", "score": "0.5"}]
-    assert tour.table(rows) == "model   score\n------  -----\na       1.0\nlonger  0.5"
-
-
-def test_text_is_escaped(tmp_path):
-    stop = runtime.Stop("a < b", "m & n", [{"x": "<i>"}], {tmp_path / "f.png": 'say "hi"'}, "c")
-    page = tour.page({"s": stop}, tmp_path, 1.0)
-    assert "a &lt; b" in page
-    assert "&lt;i&gt;" in page
-    assert 'alt="say &quot;hi&quot;"' in page

@@ -84,7 +84,7 @@ def test_addresses_over_time():
     )
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes["params"])
     params["cell"]["heads"]["bias"][[1, 3]] = 50  # of the powers 0 and 1, to read and to write
-    figure = figures.addresses_over_time(config, result({}, params))
+    figure = figures.addresses_over_time(config, params)
     assert figure is not None
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in panels] == ["write address", "read address"]
