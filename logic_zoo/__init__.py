@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 __all__ = ["__version__", "extra"]
 
-# Transformers reads this as the version of Hugging Face's `kernels`, because it looks up the distribution that
-# has a package of that name. It uses that package from 0.18.2 to below 0.19, so ours must have another version.
+# Transformers reads this as the version of Hugging Face's `kernels`, because it looks up the distribution
+# that has a package of that name. It uses it from 0.18.2 to below 0.19, so ours must have another version.
 __version__ = "0.1.0"
 
 
