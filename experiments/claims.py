@@ -54,9 +54,16 @@ def chosen[T](only: list[str], declared: Mapping[str, tuple[claims.Comparison, T
 
 
 def write_tables(root: Path, out: Path) -> list[Path]:
-    """Writes the tables of the pages under a folder anew; returns the pages that changed."""
+    """Writes the tables of the pages under a folder anew; returns the pages that changed.
+
+    Raises:
+        ValueError: no page under the folder has a table, or a table is invalid.
+    """
+    pages = claim_tables.pages(root)
+    if not pages:
+        raise ValueError(f"--pages: got {str(root)!r}, expected a checkout, whose pages have tables")
     lines, changed = claims.read(out), []
-    for page in claim_tables.pages(root):
+    for page in pages:
         text = page.read_text(encoding="utf-8")
         try:
             new = claim_tables.filled(text, lines)

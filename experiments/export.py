@@ -81,7 +81,11 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string(
-        "run", None, "a run's directory, a released folder, or a directory for from_pretrained", required=True
+        "run",
+        None,
+        "a run's directory, a released folder, the name of a released model, or a directory for "
+        "from_pretrained",
+        required=True,
     )
     flags.DEFINE_string("to", None, f"the output file, *{SUFFIX}, or a directory for it", required=True)
     flags.DEFINE_integer("step", None, "step of the checkpoint (default: the last)", lower_bound=0)

@@ -61,6 +61,7 @@ def read_run(path: Path) -> tuple[runtime.Experiment, runtime.RunConfig]:
     Raises:
         ValueError: if `path` is neither.
     """
+    path = runtime.releasing.find(path)
     experiment = experiment_of(path)
     return experiment, runtime.releasing.read_run_config(experiment.config, path)
 
@@ -71,17 +72,18 @@ def open_model(
     """Opens a trained model.
 
     Args:
-        path: a run's directory, a released folder, or a directory for `from_pretrained`. A fine-tuning run
-            gives its best model.
+        path: the name of a model that comes with this code, such as "boxworld/quick_simplicial"; or a run's
+            directory, a released folder, or a directory for `from_pretrained`. A fine-tuning run gives its
+            best model.
         step: step of the checkpoint to open; the last by default.
         seed: index of the seed to open, for runs that train several agents.
         new_tokens: maximum number of tokens that a generating FOLNet writes.
 
     Raises:
-        ValueError: with the path and the reason, if there is no model.
+        ValueError: with the path and the reason, or with the known names, if there is no model.
         runtime.CheckpointError: if there is no such checkpoint, or it is damaged.
     """
-    path = Path(path)
+    given, path = path, runtime.releasing.find(path)
     settings = read_settings(path)
     if "model_type" in settings:
         return of_pretrained(path, new_tokens)
@@ -90,5 +92,5 @@ def open_model(
         raise ValueError(f"{path}: got a run of {experiment.name!r}, whose models cannot be opened")
     opened = experiment.open_model(path, step=step, seed=seed)
     name = f"experiments.{experiment.name}"
-    source = {"experiment": name, "run": str(path), **opened.source, "config": settings}
+    source = {"experiment": name, "run": str(given), **opened.source, "config": settings}
     return dataclasses.replace(opened, source=source)

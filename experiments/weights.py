@@ -1,12 +1,12 @@
 """Releases trained weights: packs any run into a small folder with a model card, and unpacks it again.
 
     python -m experiments.weights --pack=runs/copy --to=results/llrnn/copy
-    python -m experiments.weights --unpack=results/llrnn/copy --to=runs/copy
+    python -m experiments.weights --unpack=llrnn/copy --to=runs/copy
     python -m experiments.weights --card=results/llrnn/copy
 
 The first command releases a run of any experiment (the whole state in one safetensors file) and writes its
 model card; the second makes a workdir from it, in which training can continue; the third rewrites the card.
-To load the model in Python: `experiments.registry.open_model("results/llrnn/copy")`.
+To load the model in Python: `experiments.registry.open_model("llrnn/copy")`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,8 @@ def main() -> None:
     if (values.to is None) == (values.card is None):
         raise app.UsageError(f"--to: got {values.to}, expected a folder with --pack or --unpack only")
     if values.card is None:
-        source, target, release = Path(values.pack or values.unpack), Path(values.to), bool(values.pack)
+        source, target = releasing.find(values.pack or values.unpack), Path(values.to)
+        release = bool(values.pack)
         print(releasing.transfer(source, target, abstract_state(source), release=release))
     else:
         target, release = Path(values.card), True
@@ -125,7 +126,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("pack", None, "directory of a run to release")
-    flags.DEFINE_string("unpack", None, "released folder to continue training from")
+    flags.DEFINE_string("unpack", None, "released folder, or its name, to continue training from")
     flags.DEFINE_string("card", None, "released folder whose card to rewrite")
     flags.DEFINE_string("to", None, "target folder of --pack, or workdir of --unpack")
     flags.mark_flags_as_mutual_exclusive(["pack", "unpack", "card"], required=True)

@@ -6,6 +6,7 @@
 class can save and load itself.
 """
 
+import logic_zoo.own_kernels  # noqa: F401 -- raises ImportError if another package has its place
 from folnet import convert, kinship, objective, operators, positions, tasks, text_objective
 from folnet.configuration import BASE, LARGE, FOLNetConfig, table3
 from folnet.decoder import DecoderOutput, FOLNetDecoder

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import logic_zoo
+
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
@@ -28,7 +30,8 @@ def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
     Raises:
       ValueError: If the data set is damaged, is not in the array_record format, or lacks the split.
     """
-    import tensorflow_datasets as tfds
+    with logic_zoo.extra("data"):
+        import tensorflow_datasets as tfds
 
     with reading(folder):
         builder = tfds.builder_from_directory(str(folder))

@@ -2,6 +2,7 @@
 BoxWorld.
 """
 
+import logic_zoo.own_kernels  # noqa: F401 -- raises ImportError if another package has its place
 from simplicial import boxworld
 from simplicial.agent import Agent, AgentOutput, apply_with_attention
 from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention

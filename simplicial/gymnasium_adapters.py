@@ -21,17 +21,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float64, Integer, UInt8
 
+import logic_zoo
 from simplicial import boxworld, rendering
 from simplicial.boxworld.config import known_leaves
 
-try:
+with logic_zoo.extra("gymnasium"):
     import gymnasium
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
-except ImportError as error:
-    raise ImportError(
-        "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
-    ) from error
 
 # Gymnasium annotates `Env.spec` with a name that it imports for type checkers only; `typing.get_type_hints`
 # of our classes looks it up in these modules.

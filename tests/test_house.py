@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from tests import imports
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = ("simplicial", "tp_transformer", "folnet", "llrnn")
 MAY_IMPORT = {
+    "logic_zoo": set(),
     "kernels": set(),
-    **{paper: {"kernels"} for paper in PAPERS},
-    "experiments": {"kernels", *PAPERS},
+    **{paper: {"logic_zoo", "kernels"} for paper in PAPERS},
+    "experiments": {"logic_zoo", "kernels", *PAPERS},
 }
 OURS = {*MAY_IMPORT, "benchmarks", "examples", "tests"}
 
@@ -43,6 +45,12 @@ def test_imports_point_down(package):
         if (found := (imported(module.read_text(encoding="utf-8")) & OURS) - allowed)
     }
     assert not wrong
+
+
+def test_logic_zoo_imports_the_standard_library_only():
+    """The other packages import it first, to report what is missing or in the wrong place."""
+    for module in (ROOT / "logic_zoo").glob("*.py"):
+        assert imported(module.read_text(encoding="utf-8")) <= sys.stdlib_module_names
 
 
 def test_benchmarks_import_nothing_from_tests():

@@ -5,6 +5,7 @@
 paper's metric; import these two explicitly, because they need more than JAX.
 """
 
+import logic_zoo.own_kernels  # noqa: F401 -- raises ImportError if another package has its place
 from tp_transformer import convert, decoding, objective, roles
 from tp_transformer.attention import MultiHeadAttention, TPMultiHeadAttention
 from tp_transformer.decoding import Beams, beam_search, greedy_decode

@@ -1,8 +1,8 @@
 """Draws a trained agent's attention and win rates: Clift et al. 2020, Figures 7 and 11 to 15.
 
-    python -m experiments.boxworld.analysis --weights=results/boxworld/NAME --out=figures
+    python -m experiments.boxworld.analysis --weights=boxworld/quick_simplicial --out=figures
 
-`--weights` is a run's directory or a released folder. Writes to `--out`:
+`--weights` is a run's directory, a released folder, or the name of a released model. Writes to `--out`:
 
     episode.gif, episode.mp4      one episode with the agent's attention
     virtual_attention.png         block 1: attention of each virtual entity and head over the board
@@ -242,7 +242,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("weights", None, "a run's directory, or a released folder", required=True)
+    flags.DEFINE_string(
+        "weights", None, "a run's directory, a released folder, or a released model's name", required=True
+    )
     flags.DEFINE_string("out", None, "output directory", required=True)
     flags.DEFINE_integer(
         "step", None, "step of a run's checkpoint (default: the last, and win rates at every one)"

@@ -1,6 +1,6 @@
-"""Loads trained agents from a run's directory or a released folder (see `results/boxworld`).
+"""Loads trained agents from a run's directory, a released folder, or by the name of a released model.
 
-trained = load("results/boxworld/NAME")
+trained = load("boxworld/quick_simplicial")
 trained.policy(trained.params, observation)
 """
 
@@ -48,7 +48,7 @@ class Trained:
 
 def steps(path: Path | str) -> list[int]:
     """Returns the steps of the available checkpoints in ascending order."""
-    path = Path(path)
+    path = releasing.find(path)
     if releasing.is_released(path):
         return [load(path).step]
     return Checkpoints(path / "checkpoints", every=1, keep=2).steps()[::-1]
@@ -58,7 +58,7 @@ def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained
     """Loads a trained agent.
 
     Args:
-        path: a run's directory or a released folder.
+        path: a run's directory, a released folder, or the name of a released model (`releasing.find`).
         step: step of the checkpoint; the last one by default.
         seed: index of one of the run's seeds, from 0.
 
@@ -66,7 +66,7 @@ def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained
         ValueError: `path` is not a run of this experiment, or the run has no such seed.
         runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
-    path = Path(path)
+    path = releasing.find(path)
     config = releasing.read_run_config(Config, path)
     if not 0 <= seed < config.seeds:
         raise ValueError(f"seed: got {seed}, expected the index of one of the run's {config.seeds} seeds")

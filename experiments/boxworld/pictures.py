@@ -7,21 +7,24 @@ not be distinguished, and intervals for win rates.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
+import logic_zoo
 from experiments import runtime
 from experiments.boxworld import episodes
 from experiments.boxworld.config import ACTIONS
 from experiments.boxworld.engine import type_label
 from experiments.runtime import plots
 from simplicial import analysis
+
+with logic_zoo.extra("experiments"):
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
 _BARE = {**plots.STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}
 WRITTEN = 0.1

@@ -8,14 +8,17 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
+import logic_zoo
 from experiments.boxworld import episodes
 from experiments.boxworld.config import ACTIONS
 from experiments.boxworld.pictures import puzzle_title
 from simplicial import analysis
+
+with logic_zoo.extra("experiments"):
+    import matplotlib
+    from PIL import Image, ImageDraw, ImageFont
 
 FRAMES_PER_SECOND = 4
 """Slow enough to follow; the authors' clips have 30."""

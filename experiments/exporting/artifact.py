@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import safetensors.numpy
 
+import logic_zoo
 from experiments.exporting import manifest as manifests
 from experiments.exporting import programs, run_exported
 from experiments.exporting.interface import Exportable
@@ -38,6 +39,8 @@ def export_model(
         ValueError: if the model does not support the options.
     """
     options = options or Options()
+    with logic_zoo.extra("experiments"):
+        import flatbuffers  # noqa: F401 -- `jax.export` serialises with it
     made = programs.export_programs(model, options)
     weights = {} if options.weights == CONSTANTS else programs.named_weights(model)
     packed = safetensors.numpy.save(weights, {"format": "flax"})

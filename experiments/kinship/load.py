@@ -12,6 +12,7 @@ from folnet import kinship
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
     """Opens the model of a run (or of a baseline, in a subdirectory) for export."""
+    path = releasing.find(path)
     config = releasing.read_run_config(Config, path)
     restored = releasing.restore(path, train.abstract_state(config), step)
     return of_kinship(config, restored.state.params, restored.step)

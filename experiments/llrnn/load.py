@@ -1,4 +1,4 @@
-"""Loads trained cells from a run's directory, its `baseline/` folder, or a released folder."""
+"""Loads trained cells from a run's directory, its `baseline/` folder, a released folder, or by name."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Restored
 
 
-def load(path: Path, step: int | None = None) -> tuple[Config, Restored]:
+def load(path: Path | str, step: int | None = None) -> tuple[Config, Restored]:
     """Loads the config and the state of a run from a checkpoint, by default the last one."""
+    path = releasing.find(path)
     config = releasing.read_run_config(Config, path)
     return config, releasing.restore(path, abstract_state(config), step)
 

@@ -74,7 +74,8 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
     """Loads a trained model.
 
     Args:
-        path: a run's directory, a released folder, or a file of the authors' weights (.pt, .pth, .bin).
+        path: a run's directory, a released folder, the name of a released model (`releasing.find`), or a file
+            of the authors' weights (.pt, .pth, .bin).
         step: step of the checkpoint; the last one by default.
         num_heads: number of heads of the authors' model; their files do not record it.
 
@@ -82,7 +83,7 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
         ValueError: `path` is not a run of this experiment, or has the weights of another model.
         runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
-    path = Path(path)
+    path = releasing.find(path)
     if path.suffix in TORCH:
         state = torch_files.read_state_dict(path)
         vocabulary = mathematics.Vocabulary.released()

@@ -174,7 +174,10 @@ class Solver:
 
 if __name__ == "__main__":
     flags.DEFINE_string(
-        "run", None, "a run's directory, a released folder or the authors' file", required=True
+        "run",
+        None,
+        "a run's directory, a released folder, the name of a released model, or the authors' file",
+        required=True,
     )
     flags.DEFINE_integer("step", None, "step of the checkpoint (default: the last)", lower_bound=0)
     flags.DEFINE_multi_string("question", [], "a question; repeatable (default: read from standard input)")

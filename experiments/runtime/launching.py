@@ -14,14 +14,17 @@ from typing import Any, Literal, NoReturn
 
 import jax
 from absl import app, flags, logging
-from ml_collections import config_flags
-from ml_collections.config_flags import config_flags as config_file_parser
 
+import logic_zoo
 from experiments.runtime import mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
+
+with logic_zoo.extra("experiments"):
+    from ml_collections import config_flags
+    from ml_collections.config_flags import config_flags as config_file_parser
 
 flags.disclaim_key_flags()  # --help lists the flags under the experiment, not under this module
 # ml_collections knows no Literal; `RunConfig.validate` checks the value.

@@ -77,7 +77,7 @@ class MetricsWriter:
             except ImportError as error:
                 raise ValueError(
                     "tensorboard: got True, expected tensorboardX to be installed "
-                    "(pip install -e '.[tensorboard]')"
+                    "(pip install 'logic-zoo[tensorboard]')"
                 ) from error
             self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
         with whole(path) as temporary:

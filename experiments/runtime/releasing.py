@@ -1,4 +1,4 @@
-"""Reading the config and state of runs and released folders, and converting one into the other."""
+"""Finding released models, reading runs and released folders, and converting one into the other."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,34 @@ from experiments.runtime import packing
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored
 from experiments.runtime.config import RunConfig
 from experiments.runtime.workdir import read_config
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def released() -> dict[str, Path]:
+    """Returns the folders of the models that come with this code, by name, such as "llrnn/copy".
+
+    They are in `results/` of a checkout; the wheel installs them in `experiments/released/`.
+    """
+    root = _PACKAGE / "released"
+    root = root if root.is_dir() else _PACKAGE.parent / "results"
+    found = sorted(file.parent for file in root.glob(f"*/*/{packing.STATE}"))
+    return {folder.relative_to(root).as_posix(): folder for folder in found}
+
+
+def find(path: Path | str) -> Path:
+    """Returns a path if it exists, else the folder of the released model with that name.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if Path(path).exists():
+        return Path(path)
+    models = released()
+    if (name := Path(path).as_posix()) not in models:
+        names = ", ".join(map(repr, models))
+        raise ValueError(f"weights: got {name!r}, expected a path" + (f" or one of {names}" if names else ""))
+    return models[name]
 
 
 def read_run_config[C: RunConfig](kind: type[C], path: Path | str) -> C:

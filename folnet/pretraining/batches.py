@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32
 
+import logic_zoo
 from folnet.pretraining.masks import Masking, max_predictions
 from folnet.pretraining.pairs import (
     NO_LABEL,
@@ -118,7 +119,8 @@ class PretrainingBatches:
             mask_rate, max_predictions(self.length) if predictions is None else predictions, whole_words
         )
         self._dynamic, self._repeat = dynamic, repeat
-        import grain  # lazily: most users of this module only need its names
+        with logic_zoo.extra("data"):
+            import grain  # lazily: most users of this module only need its names
 
         order = grain.MapDataset.range(len(windows))
         if shuffle:
@@ -240,7 +242,8 @@ class PretrainingBatches:
             steps = _ENDLESS if self._repeat else len(self)
         at_least(1, threads=threads, ahead=ahead)
         at_least(0, workers=workers, steps=steps)
-        import grain  # lazily, since it is slow to import
+        with logic_zoo.extra("data"):
+            import grain  # lazily, since it is slow to import
 
         options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads))
         batches = grain.MapDataset.range(steps).map(self.__call__).to_iter_dataset(options)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+import logic_zoo
+
 _KINDS = ("array_record", "arrayrecord")
 _OPTIONS = "group_size:8"  # records compressed together: as fast to read as one by one, and a third smaller
 
@@ -72,7 +74,8 @@ class Records:
 
     def _reader(self, number: int) -> Any:
         if number not in self._readers:
-            from array_record.python import array_record_module
+            with logic_zoo.extra("data"):
+                from array_record.python import array_record_module
 
             file = self.files[number]
             if not file.is_file():
@@ -93,7 +96,8 @@ class Records:
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
     """Writes a file atomically and returns its number of records; without records it writes no file."""
-    from array_record.python import array_record_module
+    with logic_zoo.extra("data"):
+        from array_record.python import array_record_module
 
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+import logic_zoo
+
 GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
 """The columns of Tables 3, 4 and 10, in order."""
 
@@ -24,12 +26,8 @@ ZERO_SHOT = FINE_TUNED | {"QQP": "f1", "MRPC": "f1", "STS-B": "pearson"}
 
 
 def _sklearn() -> Any:
-    try:
+    with logic_zoo.extra("metrics"):
         import sklearn.metrics
-    except ImportError as error:
-        raise ImportError(
-            "GLUE's metrics need scikit-learn: install the extra `metrics` (pip install -e '.[metrics]')"
-        ) from error
     return sklearn.metrics
 
 

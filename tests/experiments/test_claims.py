@@ -101,6 +101,8 @@ def test_tables_are_written(tmp_path):
     page.write_text("<!-- claims: *; columns: id -->\n<!-- end of claims -->\n")
     assert program.write_tables(tmp_path, tmp_path / "results") == [page]
     assert program.write_tables(tmp_path, tmp_path / "results") == []
+    with pytest.raises(ValueError, match=r"--pages: got .*empty', expected a checkout"):
+        program.write_tables(tmp_path / "empty", tmp_path / "results")  # as where only the wheel is installed
     page.write_text("<!-- claims: *; columns: ids -->\n<!-- end of claims -->\n")
     with pytest.raises(ValueError, match=r"README\.md: columns: got 'ids'"):
         program.write_tables(tmp_path, tmp_path / "results")

@@ -33,7 +33,7 @@ def run(tmp_path):
     """Runs Python in an empty directory, with a copy of the project that has one more experiment."""
     house = tmp_path / "house"
     shutil.copytree(ROOT / "experiments", house / "experiments", ignore=shutil.ignore_patterns("__pycache__"))
-    for package in ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn"):
+    for package in ("logic_zoo", "kernels", "simplicial", "tp_transformer", "folnet", "llrnn"):
         (house / package).symlink_to(ROOT / package)
     shutil.copytree(ROOM, house / "experiments" / "line")
     registry = house / "experiments" / "registry.py"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 import numpy as np
 from jaxtyping import Bool, Int32
 
+import logic_zoo
 from tp_transformer.mathematics.modules import Split, check_modules
 from tp_transformer.mathematics.order import BUCKETS, BatchOrder
 from tp_transformer.mathematics.questions import Question
@@ -166,7 +167,8 @@ class Batches:
                 raise ValueError(f"{name}: got {value}, expected at least {least}")
         if steps is not None and steps < 0:
             raise ValueError(f"steps: got {steps}, expected at least 0")
-        import grain
+        with logic_zoo.extra("data"):
+            import grain
 
         numbers = grain.MapDataset.range(_ENDLESS if steps is None else steps)
         batches = numbers.map(self.__getitem__).to_iter_dataset(

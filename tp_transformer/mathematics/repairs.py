@@ -19,6 +19,8 @@ import threading
 import types
 from typing import Any
 
+import logic_zoo
+
 PACKAGE = "mathematics_dataset"
 
 
@@ -197,7 +199,7 @@ def import_generator() -> types.ModuleType:
     Raises:
         ImportError: the package is missing, has another version, or was already imported unrepaired.
     """
-    with _lock:
+    with _lock, logic_zoo.extra("data"):
         return _import_once()
 
 

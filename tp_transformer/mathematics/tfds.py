@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+import logic_zoo
 from tp_transformer.mathematics.modules import TFDSSplit
 from tp_transformer.mathematics.questions import Question, Questions
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
@@ -32,7 +33,8 @@ class TFDSQuestions(Questions):
         Raises:
             ValueError: the folder is damaged, was not prepared as array_record, or lacks the split.
         """
-        import tensorflow_datasets as tfds
+        with logic_zoo.extra("data"):
+            import tensorflow_datasets as tfds
 
         self._path, self._split = Path(directory), split
         with _reading(self._path):
