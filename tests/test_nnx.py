@@ -1,0 +1,464 @@
+"""Every public linen module works in NNX through `flax.nnx.bridge.ToNNX`, and gives what linen gives."""
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+from flax import nnx
+from flax.nnx import bridge
+
+import folnet
+import simplicial
+import tp_transformer
+from llrnn import cells, logic, memory
+from llrnn.model import RecurrentModel
+from simplicial import blocks
+from tests.simplicial.small import draw, parameters
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
+
+
+def public_modules(package: str) -> set[type[nn.Module]]:
+    """Returns the linen modules among the public names of a package and of the packages in it.
+
+    A package without `__all__` exports its modules, so its public names are those that they define.
+    """
+    top = importlib.import_module(package)
+    exported = getattr(top, "__all__", None)
+    values = [getattr(top, name) for name in exported or ()]
+    found: set[type[nn.Module]] = set()
+    for child in pkgutil.iter_modules(top.__path__, f"{package}."):
+        if child.ispkg:
+            found |= public_modules(child.name)
+        elif exported is None:
+            defined = vars(importlib.import_module(child.name)).items()
+            values += [
+                value
+                for name, value in defined
+                if not name.startswith("_") and getattr(value, "__module__", None) == child.name
+            ]
+    return found | {value for value in values if inspect.isclass(value) and issubclass(value, nn.Module)}
+
+
+@dataclasses.dataclass
+class Row:
+    """A small module and the arguments of a call."""
+
+    module: nn.Module
+    inputs: tuple[Any, ...]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def with_dropout(self) -> dict[str, Any]:
+        """The options, with dropout if the module has it."""
+        known = inspect.signature(type(self.module).__call__).parameters
+        return dict(self.options) | ({"deterministic": False} if "deterministic" in known else {})
+
+
+X = draw(0, 2, 3, 8).astype(np.float32)
+VIRTUAL = draw(1, 2, 2, 8).astype(np.float32)
+ENTITY_MASK = np.array([[True, True, False], [True, True, True]])
+BOARD = np.random.default_rng(2).integers(0, 256, (2, 5, 6, 3), np.uint8)
+SOURCE = np.array([[3, 4, 5, 0], [5, 6, 3, 4]])
+TARGET = np.array([[1, 4, 3], [1, 6, 0]])
+TEXT = np.array([[1, 2, 3, 4, 0], [5, 6, 7, 8, 2]])
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
+REAL = TEXT != 0
+STEPS = draw(3, 2, 4, 5).astype(np.float32)
+
+ONE = simplicial.OneSimplicialAttention(num_heads=2, features=8)
+TWO = simplicial.TwoSimplicialAttention(num_heads=1, features=6)
+FEED_FORWARD = blocks.FeedForward(hidden=7, features=8)
+TP = {
+    "vocab_size": 7, "features": 8, "filter_features": 12, "num_heads": 2, "num_layers": 1,
+    "dropout_rate": 0.2,
+}  # fmt: skip
+FOLNET = folnet.FOLNetConfig(
+    vocab_size=11, hidden_size=8, relation_size=4, num_hidden_layers=1, num_attention_heads=2, head_size=3,
+    intermediate_size=10, relation_intermediate_size=6, max_distance=3, cjoin="paper",
+)  # fmt: skip
+RELEASED = FOLNET.replace(cjoin="released")
+FEW = FOLNET.replace(operators="j.at")  # traces in half the time
+BERT = folnet.TransformerConfig(
+    vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, head_size=4,
+    intermediate_size=10, max_position_embeddings=8,
+)  # fmt: skip
+TEXTS = (TEXT, SEGMENTS, REAL)
+ATOM = logic.Atom("A", 4)
+
+
+def ones(shapes: Any) -> Any:
+    """Returns arrays of the given shapes."""
+    return jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes)
+
+
+def stepped(cell: nn.RNNCellBase) -> Row:
+    """Returns a row with one step of a cell, from a state of the right shape."""
+    inputs = STEPS[:, 0]
+    carry = jax.eval_shape(lambda: cell.initialize_carry(jax.random.key(0), inputs.shape))
+    return Row(cell, (ones(carry), inputs))
+
+
+NTM: dict[str, Any] = {"features": 6, "memory_size": 5}
+ROWS: dict[type[nn.Module], Row] = {
+    simplicial.OneSimplicialAttention: Row(ONE, (X,), {"context_mask": ENTITY_MASK}),
+    simplicial.TwoSimplicialAttention: Row(TWO, (X,)),
+    simplicial.RelationalBlock: Row(
+        simplicial.RelationalBlock(ONE, FEED_FORWARD), (X,), {"entity_mask": ENTITY_MASK}
+    ),
+    simplicial.SimplicialBlock: Row(
+        simplicial.SimplicialBlock(ONE, TWO, FEED_FORWARD), (X, VIRTUAL), {"entity_mask": ENTITY_MASK}
+    ),
+    simplicial.SimplicialTransformer: Row(
+        simplicial.SimplicialTransformer(2, 2, 8, two_simplicial_features=6),
+        (X,),
+        {"entity_mask": ENTITY_MASK, "pair_mask": ~np.eye(2, dtype=bool)},
+    ),
+    simplicial.Agent: Row(
+        simplicial.Agent(
+            features=8, two_simplicial_features=6, conv_features=(3, 4), head_features=(7,), num_blocks=1
+        ),
+        (BOARD,),
+    ),
+    tp_transformer.MultiHeadAttention: Row(
+        tp_transformer.MultiHeadAttention(2, dropout_rate=0.2), (X,), {"mask": ENTITY_MASK[:, None, None]}
+    ),
+    tp_transformer.TPMultiHeadAttention: Row(
+        tp_transformer.TPMultiHeadAttention(2, dropout_rate=0.2), (X,), {"mask": ENTITY_MASK[:, None, None]}
+    ),
+    tp_transformer.TPTransformer: Row(tp_transformer.TPTransformer(**TP), (SOURCE, TARGET)),
+    tp_transformer.Transformer: Row(tp_transformer.Transformer(**TP), (SOURCE, TARGET)),
+    folnet.FOLNet: Row(folnet.FOLNet(RELEASED), TEXTS),
+    folnet.FOLNetDecoder: Row(folnet.FOLNetDecoder(FOLNET), TEXTS),
+    folnet.FOLNetForCausalLM: Row(folnet.FOLNetForCausalLM(FEW), TEXTS),
+    folnet.FOLNetForConditionalGeneration: Row(
+        folnet.FOLNetForConditionalGeneration(FEW), (TEXT, TARGET, SEGMENTS, REAL)
+    ),
+    folnet.FOLNetForMaskedLM: Row(folnet.FOLNetForMaskedLM(FEW), TEXTS),
+    folnet.FOLNetForMultipleChoice: Row(
+        folnet.FOLNetForMultipleChoice(FEW), tuple(text[None] for text in TEXTS)
+    ),
+    folnet.FOLNetForPreTraining: Row(
+        folnet.FOLNetForPreTraining(FEW), TEXTS, {"mlm_positions": np.array([[0, 2], [1, 4]])}
+    ),
+    folnet.FOLNetForQuestionAnswering: Row(folnet.FOLNetForQuestionAnswering(FEW), TEXTS),
+    folnet.FOLNetForSequenceClassification: Row(folnet.FOLNetForSequenceClassification(FEW), TEXTS),
+    folnet.Transformer: Row(folnet.Transformer(BERT), TEXTS),
+    cells.ElmanCell: stepped(cells.ElmanCell(features=6)),
+    cells.SecondOrderCell: stepped(cells.SecondOrderCell(features=6)),
+    cells.MultiplicativeCell: stepped(cells.MultiplicativeCell(features=6)),
+    cells.HigherOrderCell: stepped(cells.HigherOrderCell(features=6)),
+    cells.LLRNNCell: stepped(
+        cells.LLRNNCell(
+            master=logic.evaluate(ATOM),
+            inputs=(cells.Command("powers", logic.numeral_span(2, ATOM)), cells.Input("operators")),
+        )
+    ),
+    memory.NTMCell: stepped(memory.NTMCell(**NTM)),
+    memory.DihedralNTMCell: stepped(memory.DihedralNTMCell(**NTM)),
+    memory.OperatorNTMCell: stepped(memory.OperatorNTMCell(**NTM)),
+    memory.PatternNTMCell: stepped(memory.PatternNTMCell(**NTM, program_size=4)),
+    memory.MultiplePatternNTMCell: stepped(memory.MultiplePatternNTMCell(**NTM, program_size=4)),
+    memory.PolynomialStepNTMCell: stepped(memory.PolynomialStepNTMCell(**NTM, program_size=4)),
+    RecurrentModel: Row(RecurrentModel(cells.SecondOrderCell(features=6), num_outputs=3), (STEPS,)),
+}
+
+
+def in_nnx(row: Row, params: Mapping[str, Any] | None = None) -> Any:
+    """Returns the row's module in NNX with linen parameters, without compiling anything."""
+    params = parameters(row.module, *row.inputs, **row.options)["params"] if params is None else params
+    model = nnx.eval_shape(
+        lambda: bridge.ToNNX(row.module).lazy_init(*row.inputs, **row.options, rngs=jax.random.key(0))
+    )
+    nnx.update(model, params)
+    return model
+
+
+def in_linen(model: nnx.Module) -> dict[str, Any]:
+    """Returns the parameters as those of the linen module."""
+    return nnx.to_pure_dict(nnx.state(model, nnx.Param))
+
+
+def same_program(linen: Any, linen_arguments: Any, in_nnx: Any, nnx_arguments: Any) -> None:
+    """Checks that two functions trace to the same operations on the same constants."""
+    programs = [
+        jax.make_jaxpr(linen)(*linen_arguments), jax.make_jaxpr(in_nnx)(*nnx_arguments)
+    ]  # fmt: skip
+    assert str(programs[1]) == str(programs[0])
+    for got, wanted in zip(programs[1].consts, programs[0].consts, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def mean_square(output: Any) -> jax.Array:
+    """Returns a loss of all floating-point leaves."""
+    leaves = [leaf for leaf in jax.tree.leaves(output) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return sum((jnp.mean(leaf**2) for leaf in leaves), jnp.zeros(()))
+
+
+def test_every_public_module_has_a_row():
+    found = set().union(*map(public_modules, PACKAGES))
+    assert found == set(ROWS)
+    assert all(type(row.module) is kind for kind, row in ROWS.items())
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_calls_gradients_and_initial_parameters_are_linens(kind):
+    """The programs are the same, so compiled alike they return the same bits."""
+    row = ROWS[kind]
+    module, key = row.module, jax.random.key(7)
+    params = parameters(module, *row.inputs, **row.options)["params"]
+    model = in_nnx(row, params)
+    for got, wanted in zip(jax.tree.leaves(in_linen(model)), jax.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    graph, state = nnx.split(model)
+
+    def linen(params, inputs, key):
+        def loss(params):
+            rngs = {"dropout": nnx.Rngs(dropout=key).dropout()}
+            output = module.apply({"params": params}, *inputs, **row.with_dropout, rngs=rngs)
+            return mean_square(output), output
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    def wrapped(state, inputs, key):
+        def loss(model):
+            output = model(*inputs, **row.with_dropout, rngs=nnx.Rngs(dropout=key))
+            return mean_square(output), output
+
+        value, grads = nnx.value_and_grad(loss, has_aux=True)(nnx.merge(graph, state))
+        return value, nnx.to_pure_dict(grads)
+
+    same_program(linen, (params, row.inputs, key), wrapped, (state, row.inputs, key))
+
+    def initial(key):
+        return module.init(key, *row.inputs, **row.options)["params"]
+
+    def wrapped_initial(key):
+        return in_linen(bridge.ToNNX(module).lazy_init(*row.inputs, **row.options, rngs=key))
+
+    same_program(initial, (key,), wrapped_initial, (key,))
+
+
+def test_initial_parameters_of_other_keys():
+    """Those of linen with a key derived from the one that `ToNNX` is given."""
+    module, inputs, key = tp_transformer.TPMultiHeadAttention(2), X, jax.random.key(5)
+
+    @nnx.jit
+    def wrapped():
+        given = (key, nnx.Rngs(5), nnx.Rngs(params=5))
+        models = [bridge.ToNNX(module, rngs=rngs).lazy_init(inputs) for rngs in given]
+        return [in_linen(model) for model in models]
+
+    @jax.jit
+    def linen():
+        forks = [rngs.fork().params() for rngs in (nnx.Rngs(5), nnx.Rngs(params=5))]
+        return [module.init(each, inputs)["params"] for each in (jax.random.fold_in(key, 0), *forks)]
+
+    jax.tree.map(np.testing.assert_array_equal, wrapped(), linen())
+
+
+SMALL = {
+    "simplicial": ROWS[simplicial.RelationalBlock],
+    "tp_transformer": ROWS[tp_transformer.TPMultiHeadAttention],
+    "folnet": Row(folnet.FOLNetForSequenceClassification(FEW), TEXTS),
+    "llrnn": Row(nn.RNN(memory.NTMCell(**NTM)), (STEPS,)),
+}
+
+
+@pytest.mark.parametrize("package", SMALL)
+def test_training_lowers_the_loss_as_in_linen(package):
+    """Trained parameters, taken back to linen, are those that linen and optax reach."""
+    row = SMALL[package]
+    params = parameters(row.module, *row.inputs, **row.options)["params"]
+    model = in_nnx(row, params)
+    adam = optax.adam(1e-2)
+    optimizer = nnx.Optimizer(model, adam, wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer):
+        value, grads = nnx.value_and_grad(lambda model: mean_square(model(*row.inputs, **row.options)))(model)
+        optimizer.update(model, grads)
+        return value
+
+    @jax.jit
+    def linen_step(params, state):
+        def loss(params):
+            return mean_square(row.module.apply({"params": params}, *row.inputs, **row.options))
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, state = adam.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    state, losses, linen_losses = adam.init(params), [], []
+    for _ in range(4):
+        losses.append(float(step(model, optimizer)))
+        params, state, value = linen_step(params, state)
+        linen_losses.append(float(value))
+    assert losses[-1] < 0.99 * losses[0]
+    assert losses == linen_losses
+    jax.tree.map(np.testing.assert_array_equal, in_linen(model), params)
+
+
+RNNS = [row.module for kind, row in ROWS.items() if issubclass(kind, nn.RNNCellBase)]
+
+
+@pytest.mark.parametrize("cell", RNNS, ids=lambda cell: type(cell).__name__)
+def test_cells_run_over_sequences(cell):
+    """Inside `flax.linen.RNN`; the initial state is a method of a wrapped cell, too."""
+    rnn = nn.RNN(cell)
+    params = parameters(rnn, STEPS)["params"]
+    graph, state = nnx.split(in_nnx(Row(rnn, (STEPS,)), params))
+
+    def linen(params, inputs):
+        return rnn.apply({"params": params}, inputs)
+
+    same_program(linen, (params, STEPS), lambda state, x: nnx.merge(graph, state)(x), (state, STEPS))
+    model, key, shape = in_nnx(ROWS[type(cell)], params["cell"]), jax.random.key(0), STEPS[:, 0].shape
+    same_program(
+        lambda key: cell.initialize_carry(key, shape),
+        (key,),
+        lambda key: model.initialize_carry(key, shape),
+        (key,),
+    )
+
+
+def placeholder(module: nn.Module, method: str, *arguments: Any, **options: Any) -> Any:
+    """Returns an output of a method, of the right shapes, to give to the next one."""
+    call = functools.partial(module.init_with_output, method=method, **options)
+    return ones(jax.eval_shape(lambda key: call(key, *arguments)[0], jax.random.key(0)))
+
+
+def method_calls() -> list[tuple[type[nn.Module], str, tuple[Any, ...], dict[str, Any]]]:
+    """Returns the public methods, with arguments that are traced and options that are not."""
+    translator, writer, generator = (
+        ROWS[kind].module
+        for kind in (
+            tp_transformer.TPTransformer,
+            folnet.FOLNetForCausalLM,
+            folnet.FOLNetForConditionalGeneration,
+        )
+    )
+    encoded = placeholder(translator, "encode", SOURCE)
+    memory_of_source = placeholder(translator, "remember", SOURCE)
+    past = placeholder(translator, "empty_past", batch=2, hypotheses=1, length=4)
+    _, written = placeholder(writer, "prefill", *TEXTS, capacity=8)
+    begun = placeholder(generator, "prefill", *TEXTS, capacity=4)
+    return [
+        (simplicial.OneSimplicialAttention, "with_virtual", (X, VIRTUAL), {}),
+        (simplicial.TwoSimplicialAttention, "keys", (X,), {}),
+        (simplicial.TwoSimplicialAttention, "attend", (X, placeholder(TWO, "keys", X)), {}),
+        (tp_transformer.TPMultiHeadAttention, "keys_and_values", (X, X), {}),
+        (tp_transformer.TPTransformer, "encode", (SOURCE,), {}),
+        (tp_transformer.TPTransformer, "decode", (TARGET, encoded, SOURCE != 0), {}),
+        (tp_transformer.TPTransformer, "remember", (SOURCE,), {}),
+        (tp_transformer.TPTransformer, "step", (TARGET[:, :1], past, np.int32(0), memory_of_source), {}),
+        (folnet.FOLNetForCausalLM, "prefill", TEXTS, {"capacity": 8}),
+        (folnet.FOLNetForCausalLM, "step", (TEXT[:, 0], written), {}),
+        (folnet.FOLNetForConditionalGeneration, "prefill", TEXTS, {"capacity": 4}),
+        (folnet.FOLNetForConditionalGeneration, "step", (TEXT[:, 0], begun), {}),
+    ]
+
+
+def test_other_methods_are_linens():
+    """Decoding, too, whose caches are arguments and results."""
+    for kind, method, arguments, options in method_calls():
+        row = ROWS[kind]
+        params = parameters(row.module, *row.inputs, **row.options)["params"]
+        graph, state = nnx.split(in_nnx(row, params))
+
+        def linen(params, arguments, module=row.module, method=method, options=options):
+            return module.apply({"params": params}, *arguments, **options, method=method)
+
+        def wrapped(state, arguments, graph=graph, method=method, options=options):
+            return getattr(nnx.merge(graph, state), method)(*arguments, **options)
+
+        same_program(linen, (params, arguments), wrapped, (state, arguments))
+
+
+SOWING = {
+    simplicial.Agent: ("transformer", "attention", "standard"),
+    tp_transformer.TPMultiHeadAttention: ("roles",),
+    tp_transformer.TPTransformer: ("encoder_0", "attention", "weights"),
+    memory.NTMCell: ("read_address",),
+}
+
+
+@pytest.mark.parametrize("kind", SOWING, ids=lambda kind: kind.__name__)
+def test_intermediates_are_kept_until_they_are_taken(kind):
+    row = ROWS[kind]
+    model = in_nnx(row)
+    _, wanted = jax.eval_shape(
+        lambda params: row.module.apply({"params": params}, *row.inputs, mutable=["intermediates"]),
+        in_linen(model),
+    )
+
+    def kept(calls):
+        def run(model):
+            for _ in range(calls):
+                model(*row.inputs, mutable=["intermediates"])
+            taken = nnx.to_pure_dict(nnx.pop(model, nnx.Intermediate))
+            assert jax.tree.structure(in_linen(model)) == params
+            return taken
+
+        return nnx.eval_shape(run, model)
+
+    params = jax.tree.structure(in_linen(model))
+    once, twice = kept(1), kept(2)
+    assert jax.tree.map(jnp.shape, once) == jax.tree.map(jnp.shape, wanted["intermediates"])
+    for name in SOWING[kind]:
+        once, twice = once[name], twice[name]
+    assert len(twice) == 2 * len(once) > 0  # linen's sow appends to what the model has kept
+
+
+def test_wrapped_modules_ignore_train_and_eval():
+    """Dropout is an argument of the call, and draws from the streams of the module or of the call."""
+    module = tp_transformer.TPMultiHeadAttention(2, dropout_rate=0.5)
+
+    @nnx.jit
+    def run():
+        model = bridge.ToNNX(module, rngs=nnx.Rngs(0)).lazy_init(X)
+        plain = model(X)
+        model.train()
+        trained = model(X)
+        first, second = (model(X, deterministic=False) for _ in range(2))
+        again = [model(X, deterministic=False, rngs=nnx.Rngs(dropout=1)) for _ in range(2)]
+        return plain, trained, first, second, *again
+
+    plain, trained, first, second, *again = run()
+    np.testing.assert_array_equal(trained, plain)
+    assert np.abs(first - plain).max() > 0.01
+    assert np.abs(second - first).max() > 0.01
+    np.testing.assert_array_equal(*again)
+
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "how_to" / "nnx.md"
+
+
+def test_the_page_says_what_works(monkeypatch):
+    """Runs the page's code from the top and checks what its comments say."""
+    monkeypatch.chdir(PAGE.parents[2])
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found: dict[str, Any] = {}
+    exec("\n".join(code), found)  # the repository's own page
+    assert found["outputs"].shape == (2, 10, 32)
+    assert found["weights"].shape == (2, 4, 10, 10)
+    assert found["losses"][-1] < found["losses"][0]
+    np.testing.assert_array_equal(found["logits"], found["again"])
+    assert found["logits"].shape == (1, 4)
+    jax.tree.map(np.testing.assert_array_equal, found["params"], found["trained"].params)
+    links = re.findall(r"\]\(([^)#]+)", PAGE.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (PAGE.parent / link).exists()] == []
