@@ -8,7 +8,6 @@ import numpy as np
 
 from experiments import runtime
 from experiments.boxworld import load, measures
-from experiments.boxworld.tour import RELEASED
 from simplicial import boxworld, win_rates
 
 BOARDS = 200
@@ -18,7 +17,7 @@ def showcase(directory: Path, seed: int) -> runtime.Stop:
     """Plays new boards, writes a clip of one episode, and returns the section of the page."""
     from experiments.boxworld import analysis, episodes, video  # which need Matplotlib
 
-    trained = load.load(RELEASED / "quick_simplicial")
+    trained = load.load("boxworld/quick_simplicial")
     config, cap = trained.config, trained.run.eval_cap
     for_boards, for_actions, for_clip = jax.random.split(jax.random.key(seed), 3)
     boards = boxworld.reset_batch(for_boards, BOARDS, config)

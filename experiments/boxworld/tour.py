@@ -10,8 +10,6 @@ from experiments.boxworld.config import Config
 from experiments.boxworld.train import main
 from experiments.runtime import releasing
 
-RELEASED = Path(__file__).parents[2] / "results" / "boxworld"
-
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     """Runs the experiment in `directory` and returns its page of the tour."""
@@ -49,7 +47,8 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
 
 def best_weights() -> Path | None:
     """Returns the released folder with the most training steps on the paper's environment, or None."""
-    folders = [folder for folder in sorted(RELEASED.glob("*")) if releasing.is_released(folder)]
+    models = releasing.released().items()
+    folders = [folder for name, folder in models if name.startswith(f"{Config.experiment}/")]
     paper = [folder for folder in folders if releasing.read_run_config(Config, folder).board.is_the_papers]
     return max(paper, key=lambda folder: load.load(folder).frames, default=None)
 

@@ -12,7 +12,6 @@ from experiments.kinship.config import Config
 from experiments.runtime import releasing
 from folnet import kinship
 
-RELEASED = Path(__file__).parents[2] / "results" / "kinship"
 PROBLEMS = 60
 """Problems per length."""
 SHOWN = (2, 4, 6, 8, 10)
@@ -21,7 +20,7 @@ SHOWN = (2, 4, 6, 8, 10)
 
 def showcase(directory: Path, seed: int) -> runtime.Stop:
     """Answers new problems, draws the accuracy by length, and returns the section of the page."""
-    folder = RELEASED / "jmc.atp"
+    folder = releasing.find("kinship/jmc.atp")
     config = releasing.read_run_config(Config, folder)
     params = releasing.restore(folder, train.abstract_state(config)).state.params
     model = config.make(config.model)

@@ -10,14 +10,13 @@ from experiments.llrnn import figures, measures
 from experiments.llrnn.load import load
 from llrnn import tasks
 
-RELEASED = Path(__file__).parents[2] / "results" / "llrnn"
 SEQUENCES = 200
 """Sequences per length."""
 
 
 def showcase(directory: Path, seed: int) -> runtime.Stop:
     """Copies new sequences, draws the memory's addresses, and returns the section of the page."""
-    config, restored = load(RELEASED / "copy")
+    config, restored = load("llrnn/copy")
     task, params = config.make_task(), restored.state.params
     model, longest = config.make_model(task), max(task.test_lengths)
     lengths = sorted({task.train_lengths[1], *task.test_lengths})

@@ -8,7 +8,6 @@ from experiments.mathematics.load import load
 from experiments.mathematics.tour import answered, mix
 from tp_transformer import TPTransformer, mathematics
 
-RELEASED = Path(__file__).parents[2] / "results" / "mathematics"
 QUESTIONS = 100
 """Questions per module."""
 SHOWN = 4
@@ -16,7 +15,7 @@ SHOWN = 4
 
 def showcase(directory: Path, seed: int) -> runtime.Stop:
     """Answers new questions, draws their roles, and returns the section of the page."""
-    trained = load(RELEASED / "quick")
+    trained = load("mathematics/quick")
     config, model = trained.config, trained.model
     assert config is not None  # a released folder has one
     assert isinstance(model, TPTransformer)

@@ -26,19 +26,25 @@ def test_rows_of_a_table():
 
 
 def test_the_longest_run_of_the_papers_environment_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(tour, "RELEASED", tmp_path)
+    monkeypatch.setattr(releasing, "released", dict)
     assert tour.best_weights() is None
-    frames = {"a": 10, "b": 30, "c": 20, "other board": 99, "not released": 100}
-    for name in frames:
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(releasing, "is_released", lambda path: path.name != "not released")
+    frames = {
+        "boxworld/a": 10,
+        "boxworld/b": 30,
+        "boxworld/c": 20,
+        "boxworld/other board": 99,
+        "llrnn/d": 100,
+    }
+    monkeypatch.setattr(releasing, "released", lambda: {name: tmp_path / name for name in frames})
     monkeypatch.setattr(
         releasing,
         "read_run_config",
         lambda kind, path: small(board=BoardConfig(rows=9 if path.name == "other board" else None)),
     )
-    monkeypatch.setattr(tour.load, "load", lambda path: types.SimpleNamespace(frames=frames[path.name]))
-    assert tour.best_weights() == tmp_path / "b"
+    monkeypatch.setattr(
+        tour.load, "load", lambda path: types.SimpleNamespace(frames=frames[f"boxworld/{path.name}"])
+    )
+    assert tour.best_weights() == tmp_path / "boxworld" / "b"
 
 
 @pytest.mark.parametrize("is_own", [True, False])
