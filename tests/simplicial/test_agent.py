@@ -157,6 +157,7 @@ def test_any_leading_axes():
     chex.assert_shape(nothing.logits, (0, 4))
 
 
+@pytest.mark.slow  # test_learner.py has an iteration of two seeds by default
 def test_seeds_side_by_side():
     """`vmap` over parameters gives each seed the values and gradients it has alone."""
     agent = Agent(num_blocks=1, conv_features=(4,), features=8, two_simplicial_features=4, head_features=(6,))
