@@ -220,6 +220,6 @@ def test_mistakes_on_the_command_line(tmp_path):
     )
     printed = started.stdout + started.stderr
     assert started.returncode != 0
-    assert f"{tmp_path}/nothing: not a run of experiments.boxworld" in printed
+    assert f"weights: got '{tmp_path}/nothing', expected a path or one of 'boxworld/" in printed
     assert "Traceback" not in printed
     assert not out.exists()
