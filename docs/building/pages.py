@@ -1,7 +1,7 @@
-"""Adds to the site what lies outside docs/: results, the changelog, and a tutorial for each script of examples/.
+"""Adds what lies outside docs/ to the site: results, the changelog, and a tutorial per script of examples/.
 
-mkdocs calls the functions `on_*`. Links in Markdown files are those of the repository, so that they also work where
-the files are read there; here they are turned into links of the site.
+mkdocs calls the functions `on_*`. Links in Markdown files are those of the repository, where they work too;
+here they become links of the site.
 """
 
 import importlib.util
@@ -52,7 +52,9 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Turns links to files of the repository into links of the site; other files become plain text."""
     source = page.file.src_uri
-    where = f"docs/{source}" if (ROOT / "docs" / source).exists() or source.startswith("tutorials/") else source
+    where = (
+        f"docs/{source}" if (ROOT / "docs" / source).exists() or source.startswith("tutorials/") else source
+    )
 
     def replaced(match):
         if match["text"].startswith("!["):  # a picture that is a link

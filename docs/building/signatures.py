@@ -1,7 +1,8 @@
 """Prepares what mkdocstrings shows of the code.
 
-Flax's modules and dataclasses get the signature that their fields make, as griffe does for plain dataclasses. In
-docstrings, brackets that are mathematics, such as <q, k>, |x> or f[i](j), are kept from becoming tags and links.
+Flax's modules and dataclasses get the signature that their fields make, as griffe does for plain
+dataclasses. In docstrings, brackets that are mathematics, such as <q, k>, |x> or f[i](j), stay characters
+instead of becoming tags and links.
 """
 
 import re
@@ -16,14 +17,16 @@ DECORATORS = {"flax.struct.dataclass", "chex.dataclass"}
 
 
 def _fields(cls: griffe.Class) -> dict[str, griffe.Parameter] | None:
-    """Returns the parameters of a class and its bases, or None if it has none of flax's bases or decorators."""
+    """Returns the parameters of a class and its bases; None unless it is one of flax's classes."""
     found, known = {}, bool({decorator.callable_path for decorator in cls.decorators} & DECORATORS)
     for base in cls.resolved_bases:
         inherited = _fields(base) if base.is_class else None
         if inherited is not None:
             found, known = {**found, **inherited}, True
     paths = {getattr(base, "canonical_path", str(base)) for base in cls.bases}
-    if not known and not any(path in FLAX or path.endswith(("nn.Module", "nn.RNNCellBase")) for path in paths):
+    if not known and not any(
+        path in FLAX or path.endswith(("nn.Module", "nn.RNNCellBase")) for path in paths
+    ):
         return None
     for name, member in cls.members.items():
         field = member.is_attribute and member.annotation is not None and not name.startswith("_")
@@ -49,7 +52,9 @@ def as_text(docstring: str) -> str:
         code ^= fence
         if not (code or fence or (line.startswith("    ") and not section)):
             parts = CODE.split(line)
-            parts[::2] = [re.sub(r"([\[*])(?=\S)", r"\\\1", part.replace("<", "&lt;")) for part in parts[::2]]
+            parts[::2] = [
+                re.sub(r"(\[|(?<!\*)\*)(?=[^\s*])", r"\\\1", part.replace("<", "&lt;")) for part in parts[::2]
+            ]
             line = "".join(parts)
         lines.append(line)
     return "\n".join(lines)

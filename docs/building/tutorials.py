@@ -1,8 +1,8 @@
 """Turns a script of examples/ into a page and a notebook.
 
-A script is divided into cells by lines `# %%` (code) and `# %% [markdown]` (text in comments), as editors do. Its
-docstring is the first text; the last cell calls `main`. All output comes from this call, so executing a tutorial is
-running the script once.
+A script is divided into cells by lines `# %%` (code) and `# %% [markdown]` (text in comments), as editors do.
+Its docstring is the first text; the last cell calls `main`. All output comes from this call, so executing a
+tutorial means running the script once.
 """
 
 import ast
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MAKE_PICTURES = "build/tutorials"
+KEPT = "build/tutorials"
 
 
 def cells(source: str) -> list[tuple[str, str]]:
@@ -44,26 +44,29 @@ def title(text: str) -> tuple[str, str]:
 
 
 def run(script: Path) -> tuple[str, dict[str, bytes]]:
-    """Runs a script; returns what it prints and its pictures by name. Runs it again only if the code changed."""
+    """Returns what a script prints, and its pictures by name; runs it only if the code has changed."""
     packages = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn", "examples")
     digest = hashlib.sha256()
     for path in sorted(path for package in packages for path in (ROOT / package).rglob("*.py")):
         if path.parent.name != "examples" or path == script:
             digest.update(path.read_bytes())
-    out = ROOT / MAKE_PICTURES / script.stem
+    out = ROOT / KEPT / script.stem
     kept = out / f"{digest.hexdigest()[:16]}.txt"
     if not kept.exists():
         out.mkdir(parents=True, exist_ok=True)
         print(f"running {script.name}", flush=True)
         done = subprocess.run(
             [sys.executable, str(script), f"--out={out}"],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{script.name}: exit status {done.returncode}\n{done.stderr}")
         text = done.stdout.replace(str(out), f"out/{script.stem}")
         kept.write_text(text, encoding="utf-8")
-    return kept.read_text(encoding="utf-8"), {path.name: path.read_bytes() for path in sorted(out.glob("*.png"))}
+    return kept.read_text(encoding="utf-8"), {
+        path.name: path.read_bytes() for path in sorted(out.glob("*.png"))
+    }
 
 
 def pages(script: Path, *, execute: bool) -> dict[str, str | bytes]:
@@ -83,10 +86,15 @@ def pages(script: Path, *, execute: bool) -> dict[str, str | bytes]:
     page += ["## Run it", f"```python\n{call}\n```"]
     notebook += [_cell("markdown", "## Run it"), _cell("code", call)]
     if execute:
-        page += [f"```text\n{printed.rstrip()}\n```", *(f"![{name}]({name}/{picture})" for picture in pictures)]
+        page += [
+            f"```text\n{printed.rstrip()}\n```",
+            *(f"![{name}]({name}/{picture})" for picture in pictures),
+        ]
         stream = {"name": "stdout", "output_type": "stream", "text": printed.splitlines(keepends=True)}
         notebook[-1]["outputs"] = [stream]
-    shown = f'from IPython.display import Image, display\n\nfor picture in Path("out/{name}").glob("*.png"):\n'
+    shown = (
+        f'from IPython.display import Image, display\n\nfor picture in Path("out/{name}").glob("*.png"):\n'
+    )
     notebook.append(_cell("code", f"{shown}    display(Image(filename=picture))"))
     for number, cell in enumerate(notebook):
         cell["id"] = f"cell-{number}"
