@@ -87,12 +87,9 @@ def origin(module: str, name: str) -> str | None:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 if name == (alias.asname or alias.name):
-                    submodule = importlib.util.find_spec(node.module).submodule_search_locations and (
-                        alias.name not in definitions(node.module)
-                        and importlib.util.find_spec(f"{node.module}.{alias.name}")
-                    )
-                    # A package and the function in it may share a name, as `kernels.trans`.
-                    return None if submodule and node.module == module else origin(node.module, alias.name)
+                    # A package and a function may share a name, as `kernels.trans`; one imported from the
+                    # module itself is a module.
+                    return None if node.module == module else origin(node.module, alias.name)
     return f"{module}.{name}"
 
 
