@@ -4,12 +4,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 READY := .venv/.ready
+DOCS := .venv/.docs
 AOT := .venv-aot
 
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run tour test test-slow lint format bench mutants results aot clean
+.PHONY: help setup run tour test test-slow lint docs format bench mutants results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,16 +30,24 @@ run: setup  ## the main job: a released model of each paper at work, one trained
 tour: setup  ## every experiment's quick preset, trained here, ending in one page of pictures
 	@$(call timed,the tour: every experiment's quick preset (about 11 minutes on two cores),$(PYTHON) -m experiments.tour)
 
-test: setup  ## the tests, with the annotations of kernels and papers checked (about 13 minutes on two cores)
-	@$(call timed,the tests (about 13 minutes on two cores),\
+test: setup  ## the tests, with the annotations of kernels and papers checked (about 12 minutes on two cores)
+	@$(call timed,the tests (about 12 minutes on two cores),\
 	  $(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' --durations=20)
 
 test-slow: setup  ## the tests that take more than 5 seconds each
 	@$(call timed,the slow tests,$(PYTHON) -m pytest -n 2 -p tests.typed -m slow --durations=20)
 
-lint: setup  ## style (ruff) and types (pyrefly)
-	@$(call timed,ruff and pyrefly,\
-	  $(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(PYTHON) -m pyrefly check)
+$(DOCS): $(READY)
+	@$(call timed,adding the packages that build the pages,\
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'; touch $@)
+
+lint: setup $(DOCS)  ## style (ruff), types (pyrefly), and the pages with their links (mkdocs, into build/site)
+	@$(call timed,ruff and pyrefly and mkdocs,\
+	  $(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(PYTHON) -m pyrefly check; \
+	  NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet)
+
+docs: setup $(DOCS)  ## serve the pages on this machine, the tutorials executed (a few minutes, once per change)
+	@NO_MKDOCS_2_WARNING=1 EXECUTE=1 $(PYTHON) -m mkdocs serve
 
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .

@@ -39,6 +39,13 @@ from matplotlib.figure import Figure
 from llrnn import cells, logic
 from llrnn.logic import bang, banged, lam
 
+# %% [markdown]
+# ## The program
+#
+# `nest` is written as a Python function of terms; `banged` builds the proof from it. The checker gives its
+# type, and rejects the version in which m is used once.
+
+# %%
 CUPS, SHUFFLES, LARGEST = 5, 4, 3
 HELD_OUT = ((1, 3), (2, 2), (3, 1), (3, 3))
 TRAINED = tuple((m, n) for m in range(4) for n in range(1, 4) if (m, n) not in HELD_OUT)
@@ -73,6 +80,14 @@ def check_and_run() -> tuple[logic.Term, str]:
     return master, refused
 
 
+# %% [markdown]
+# ## The task
+#
+# Tokens select m, n and two shuffles. The cup after each token is computed by the definition, two nested
+# loops.
+
+
+# %%
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def tokens(key: Array, count: int, length: int, pairs) -> tuple[Float[Array, "B T I"], Int[Array, "B T"]]:
     """Returns concatenated one-hot m, n, a, b, and the ball's cup after each token."""
@@ -97,6 +112,13 @@ def tokens(key: Array, count: int, length: int, pairs) -> tuple[Float[Array, "B 
     return jnp.concatenate(hot, axis=-1), cups
 
 
+# %% [markdown]
+# ## The network
+#
+# A cell, run by flax's `nn.RNN`, and a classifier.
+
+
+# %%
 class Network(nn.Module):
     """A cell over the sequence, and a classifier of the cup for each token."""
 
@@ -108,6 +130,11 @@ class Network(nn.Module):
         return nn.Dense(CUPS)(nn.LayerNorm()(nn.RNN(self.cell)(x)))
 
 
+# %% [markdown]
+# ## Training
+
+
+# %%
 def train(cell: nn.RNNCellBase, steps: int, seed: int, points: int = 10) -> dict:
     """Trains one cell; returns its parameter count, time, last loss, and accuracies during training."""
     model = Network(cell)
@@ -147,6 +174,14 @@ def train(cell: nn.RNNCellBase, steps: int, seed: int, points: int = 10) -> dict
     return {"parameters": count, "seconds": seconds, "loss": float(losses[-1]), "curve": curve}
 
 
+# %% [markdown]
+# ## The comparison
+#
+# The cell is `LLRNNCell` with the program as its master; the tokens give the programs m and n, and the
+# network learns the operators x and y.
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict:
     """Builds the program, trains both cells, prints one line per cell, and saves the curves."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -43,6 +43,12 @@ from matplotlib.figure import Figure
 from folnet import operators
 from folnet.affine import Affine, over_features, over_predicates
 
+# %% [markdown]
+# ## The task
+#
+# Edges are the input; the distances to be predicted come from repeated products of the adjacency matrix.
+
+# %%
 SUCCESSORS, FURTHEST, STEPS = 2, 5, 4
 TRAINED, ASKED, SHOWN = 12, (12, 24, 48), 24
 MIXERS = ("join, assoc", "trans")
@@ -63,6 +69,13 @@ def draw(key: Array, count: int, nodes: int) -> tuple[Bool[Array, "B X Y"], Int[
     return edges, distance - 1
 
 
+# %% [markdown]
+# ## A step of forward chaining
+#
+# The operators are functions of arrays; a step adds the projections before and after them.
+
+
+# %%
 def normalized(atoms: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """Normalizes atoms to mean 0 and variance 1 over predicates."""
     return jax.nn.standardize(atoms, axis=axis, epsilon=1e-6)
@@ -107,6 +120,13 @@ class Step(nn.Module):
         return u.reshape(*u.shape[:-1], HEADS, SIZE)
 
 
+# %% [markdown]
+# ## The model
+#
+# Four steps with the same weights, then a classifier of each pair of nodes.
+
+
+# %%
 class Reasoner(nn.Module):
     """The edges as base atoms, `STEPS` steps with shared weights, and a classifier of each pair."""
 
@@ -123,6 +143,13 @@ class Reasoner(nn.Module):
         return nn.Dense(FURTHEST)(normalized(r, 1).transpose(0, 2, 3, 1))
 
 
+# %% [markdown]
+# ## Training
+#
+# On graphs of 12 nodes; tests have up to 48.
+
+
+# %%
 def train(mixers: str, steps: int, seed: int, batch: int = 16) -> tuple[dict, dict]:
     """Trains one reasoner on small graphs; returns its measures on larger ones, and its parameters."""
     model = Reasoner(mixers)
@@ -164,6 +191,13 @@ def train(mixers: str, steps: int, seed: int, batch: int = 16) -> tuple[dict, di
     return result, params
 
 
+# %% [markdown]
+# ## What trans has learned
+#
+# The kernel K says for each pair (x, y) which node a it goes through.
+
+
+# %%
 @jax.jit
 def with_kernels(params, edges: Bool[Array, "B X Y"]) -> tuple[Array, list[Float[Array, "B C X A"]]]:
     """Returns logits of the reasoner with trans, and the kernels K that `Step` sows, one per step."""
@@ -201,6 +235,11 @@ def draw_picture(params, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+# %% [markdown]
+# ## The comparison
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict:
     """Trains both reasoners, prints one line per reasoner, and saves the picture."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -41,6 +41,12 @@ from matplotlib.figure import Figure
 from tp_transformer import TPTransformer, greedy_decode, roles
 from tp_transformer.objective import next_symbol_sums, shifted
 
+# %% [markdown]
+# ## The data
+#
+# Lines of words and answers, from a file or generated.
+
+# %%
 PAD, START, END = 0, 1, 2
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "lea")
 VERBS = (("help", "helps", "helped"), ("call", "calls", "called"))
@@ -89,6 +95,11 @@ def read(lines: list[str]) -> Data:
     return Data(words, source, answer)
 
 
+# %% [markdown]
+# ## Training
+
+
+# %%
 def train(model: TPTransformer, params, source: np.ndarray, answer: np.ndarray, steps: int, seed: int):
     """Trains for `steps` batches of 64 pairs; returns the parameters and the last loss."""
     optimizer = optax.adam(optax.warmup_cosine_decay_schedule(0, 2e-3, max(steps // 20, 1), max(steps, 2)))
@@ -111,6 +122,14 @@ def train(model: TPTransformer, params, source: np.ndarray, answer: np.ndarray, 
     return params, float(losses[-1])
 
 
+# %% [markdown]
+# ## What a role encodes
+#
+# A word that the answer copies has a position in the answer. A cluster predicts the most common position of
+# its words; a linear read-out predicts it from the role vector.
+
+
+# %%
 def places_in_answer(data: Data, rows: np.ndarray) -> np.ndarray:
     """Returns each word's position in the answer, from 0; -1 unless it occurs once in each of the two."""
     source, answer = data.source[rows], data.answer[rows][:, 1:]
@@ -153,6 +172,11 @@ def draw_sentences(data: Data, rows: np.ndarray, labels: np.ndarray, path: Path)
     figure.savefig(path, dpi=150)
 
 
+# %% [markdown]
+# ## The measurement
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict:
     """Trains the model, clusters its role vectors, prints the measures and saves the picture."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

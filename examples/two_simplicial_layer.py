@@ -34,6 +34,13 @@ from matplotlib.figure import Figure
 from kernels import two_simplicial_attention
 from simplicial import TwoSimplicialAttention
 
+# %% [markdown]
+# ## The task
+#
+# Six numbers modulo 13. A pair (j, k) counts for i only if the three indices differ, which the mask says to
+# every kind of attention.
+
+# %%
 MODULUS, NUMBERS = 13, 6
 KINDS = ("ordinary", "unsigned", "trilinear")
 
@@ -50,6 +57,14 @@ def draw(key: Array, count: int) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]
     return x, ((sums % MODULUS == 0) & DISTINCT[None]).any(axis=(2, 3))
 
 
+# %% [markdown]
+# ## A layer around a kernel
+#
+# The function takes query, two keys, a value and the tensor `bilinear`, which makes one vector of a pair's
+# two. A layer adds the projections.
+
+
+# %%
 class TrilinearAttention(nn.Module):
     """Attention to pairs with logits sum_d q k1 k2, a layer around the function of `kernels`."""
 
@@ -71,6 +86,14 @@ class TrilinearAttention(nn.Module):
         return attended.reshape(batch, n, self.features)
 
 
+# %% [markdown]
+# ## The model
+#
+# One block. Only the line that attends differs between the three kinds; `TwoSimplicialAttention` is the
+# ready-made layer.
+
+
+# %%
 class Transformer(nn.Module):
     """One block: attention of the given kind, a feed-forward layer, and a classifier of each token."""
 
@@ -97,6 +120,13 @@ class Transformer(nn.Module):
         return nn.Dense(1)(nn.LayerNorm()(tokens + nn.Dense(self.width)(hidden)))[..., 0]
 
 
+# %% [markdown]
+# ## Training
+#
+# A plain optax loop. Batches are drawn on the device, so a tenth of the run is one compiled call.
+
+
+# %%
 def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) -> dict:
     """Trains one kind of attention; returns its parameter count, time, last loss, and accuracies."""
     model = Transformer(kind)
@@ -133,6 +163,11 @@ def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) 
     return {"parameters": count, "seconds": seconds, "loss": float(losses[-1]), "curve": curve}
 
 
+# %% [markdown]
+# ## The comparison
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict:
     """Trains all kinds of attention, prints one line per kind, and saves the curves."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

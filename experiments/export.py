@@ -3,7 +3,7 @@
     python -m experiments.export --run=results/boxworld/quick_simplicial --to=agent.jaxmodel
     python -m experiments.exporting.run_exported agent.jaxmodel --describe
 
-`--run` is a run's directory, a released folder, or a directory for `from_pretrained`. docs/export.md
+`--run` is a run's directory, a released folder, or a directory for `from_pretrained`. docs/how_to/export.md
 describes the file and its use.
 """
 

@@ -1,6 +1,6 @@
 """Array functions with hand-written kernels; knows no model. Each operation has a folder of its own.
 
-`docs/kernels.md` describes how an implementation is chosen and how they are measured.
+`docs/how_to/kernels.md` describes how an implementation is chosen and how they are measured.
 """
 
 from kernels.dispatch import Implementation, NoImplementation

@@ -328,6 +328,7 @@ def _both(mask: Array | None, other: Array | None) -> Array | None:
 
 
 def joined_heads(x: Float[Array, "*B N H E"]) -> Float[Array, "*B N F"]:
+    """Concatenates the heads' features: F = H * E."""
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
@@ -338,6 +339,7 @@ def _head_size(num_heads: int, features: int) -> int:
 
 
 def check_entities(name: str, x: Array, features: int | None = None) -> None:
+    """Raises ValueError unless x is a floating array [..., N, V], with V = features if that is given."""
     if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating) or features not in (None, x.shape[-1]):
         width = "V" if features is None else f"V = {features}"
         raise ValueError(
