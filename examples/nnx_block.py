@@ -33,6 +33,12 @@ from matplotlib.figure import Figure
 
 from tp_transformer import TPMultiHeadAttention
 
+# %% [markdown]
+# ## The task
+#
+# The pairs that are held out are counted in the test but not in the loss.
+
+# %%
 MODULUS, CELLS, WIDTH, HEADS = 13, 8, 64, 4
 FIELDS = (CELLS, MODULUS, CELLS, MODULUS)  # values of name, number, asked name, shift
 KINDS = ("attention", "attention and MLP", "TP attention")
@@ -54,6 +60,13 @@ def draw(key: Array, count: int) -> tuple[Int[Array, "B N 4"], Int[Array, "B N"]
     return fields, (found + shifts) % MODULUS, jnp.asarray(HELD_OUT)[found, shifts]
 
 
+# %% [markdown]
+# ## A linen module in an NNX model
+#
+# `nnx.bridge.ToNNX` wraps the module of this library; the rest of the model is ordinary NNX.
+
+
+# %%
 class Model(nnx.Module):
     """Embeddings of the fields, one attention of the given kind, and a classifier of each cell."""
 
@@ -82,6 +95,13 @@ class Model(nnx.Module):
         return self.classifier(self.norms[2](x))
 
 
+# %% [markdown]
+# ## Training
+#
+# `nnx.Optimizer` and `nnx.value_and_grad` treat the wrapped parameters as their own.
+
+
+# %%
 def train(kind: str, steps: int, seed: int, batch: int = 64, points: int = 10) -> dict:
     """Trains one kind; returns its parameter count, time, last loss, and accuracies."""
     model = nnx.jit(lambda: Model(kind, nnx.Rngs(seed)))()
@@ -116,6 +136,13 @@ def train(kind: str, steps: int, seed: int, batch: int = 64, points: int = 10) -
     return {"parameters": count, "seconds": seconds, "loss": last, "curve": curve}
 
 
+# %% [markdown]
+# ## The comparison
+#
+# All kinds see the same cells in the same order.
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict:
     """Trains all kinds, prints one line per kind, and saves the curves."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -19,10 +19,11 @@ from experiments.runtime import torch_files
 from folnet import FOLNetConfig, FOLNetForPreTraining
 from folnet import convert as folnet_convert
 from llrnn import logic
-from tp_transformer import TPTransformer, convert
+from tp_transformer import TPTransformer, convert, greedy_decode, mathematics
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
 STEPS = ("steps=2", "log_every=1", "checkpoint_every=1", "eval_every=1")
 SHORT = {
     "experiments.llrnn": (
@@ -56,34 +57,37 @@ TESTED = tuple(
 """Whose `main` other tests run."""
 
 
-def blocks(language):
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def blocks(language, page=README):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return [text for named, text in found if named == language]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
 def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
-    x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
-    names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    shipped, pairs, entities, roles, relations, board, one_module, proof, programs = blocks("python")
-    monkeypatch.chdir(ROOT)
-    exec(shipped, opened := {})
-    boards = {"observation": jnp.zeros((2, *opened["model"].inputs["observation"].shape[1:]), jnp.uint8)}
-    assert opened["model"].function(opened["model"].params, boards)["logits"].shape == (2, 4)
-    exec(pairs, {"jax": jax, **names}, attended := {})
-    assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
+    names: dict[str, object] = {"key": jax.random.key(0), "jax": jax}
+    entities, roles, relations, proof, pairs, shipped = blocks("python")
     tokens = jnp.ones((2, 5, 64))
     exec(entities, {"tokens": tokens, **names}, made := {})
     assert jnp.shape(made["stack"].apply(made["params"], tokens)) == (2, 5, 64)
-    assert jnp.shape(made["attention"].init_with_output(jax.random.key(0), tokens)[0]) == (2, 5, 64)
-    model = TPTransformer(vocab_size=9, features=16, filter_features=8, num_heads=8, num_layers=1)
+    assert not made["outcome"].terminated
+    released = mathematics.Vocabulary.released()
+    model = TPTransformer(
+        vocab_size=released.size, features=16, filter_features=8, num_heads=8, num_layers=1, pad=released.pad
+    )
     source = jnp.asarray([[3, 4, 0]])
     params = model.init(jax.random.key(0), source, source)["params"]
     monkeypatch.chdir(tmp_path)
     torch_files.save("best_eval_model.pt", convert.to_torch(model, params))
-    exec(roles, {"source": source}, answered := {})
+    exec(roles, answered := {})
+    assert answered["model"].pad == released.pad
     assert jnp.shape(answered["answer"]) == (1, 32)
+    assert answered["answer"][0, 0] == released.start
+    asked = released.encode_batch(["What is 2 + 2?"], 20)
+    want = greedy_decode(
+        model, params, asked, max_length=31, start=released.start, end=released.end
+    )  # before its conversion
+    np.testing.assert_array_equal(answered["answer"], want)
     small = FOLNetConfig(
         vocab_size=8,
         hidden_size=8,
@@ -97,28 +101,26 @@ def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
     texts = jnp.asarray([[1, 2, 3]])
     params = FOLNetForPreTraining(small).init(jax.random.key(0), texts)["params"]
     config, weights = folnet_convert.to_torch(small, params)
-    released = {"released_config": config, "released_weights": weights, "input_ids": texts}
-    exec(relations, {**names, **released}, deduced := {})
+    given = {"released_config": config, "released_weights": weights, "input_ids": texts}
+    exec(relations, {**names, **given}, deduced := {})
     assert jnp.shape(deduced["out"].prediction_logits) == (1, 3, 8)
-    assert jnp.shape(deduced["text"].sequences) == (1, 7)
-    exec(board, dict(names), played := {})
-    assert (played["picture"].shape, played["picture"].dtype) == ((7, 10, 3), jnp.uint8)
-    exec(one_module, names)
     exec(proof, names)
     rnn = nn.RNN(cast(nn.RNNCellBase, names["cell"]))
     inputs = jnp.ones((2, 3, 4))
     outputs = rnn.apply(rnn.init(jax.random.key(0), inputs), inputs)
     assert jnp.shape(cast(jax.Array, outputs)) == (2, 3, 32)
-    names["x"] = x
-    exec(programs, names)
-    cube = logic.numeral(3, cast(logic.Atom, names["A"]))
-    found = logic.matrix(logic.denote(logic.derivative(cube))(x, v), 5)
-    np.testing.assert_allclose(found, jax.jvp(lambda x: x @ x @ x, (x,), (v,))[1], rtol=1e-4, atol=1e-4)
-    assert "-oL" in capsys.readouterr().out
+    H = logic.Atom("H", 32)
+    assert capsys.readouterr().out == f"{logic.check(logic.evaluate(H))}\n"
+    exec(pairs, names, attended := {})
+    assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
+    monkeypatch.chdir(ROOT)
+    exec(shipped, opened := {})
+    boards = {"observation": jnp.zeros((2, *opened["model"].inputs["observation"].shape[1:]), jnp.uint8)}
+    assert opened["model"].function(opened["model"].params, boards)["logits"].shape == (2, 4)
 
 
 def commands():
-    text = "".join(blocks("")).replace("\\\n", " ")
+    text = "".join(blocks("") + blocks("", PROGRAMS)).replace("\\\n", " ")
     return [line for line in text.splitlines() if "-m experiments." in line]
 
 
@@ -213,15 +215,6 @@ def test_links_lead_somewhere(page):
     assert [file for file in files if not (path.parent / file).exists()] == []
 
 
-def test_files_named_in_the_tables_exist():
-    named = re.findall(
-        r"`((?:llrnn|simplicial|tp_transformer|folnet|kernels|docs|examples|experiments|benchmarks|results)/[\w/.]+)`",
-        README,
-    )
-    assert len(named) > 5
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`?make ([a-z-]+)", README)) <= targets
@@ -229,7 +222,11 @@ def test_make_targets_exist():
 
 def test_programs_named_in_the_text_exist_and_are_tested():
     """Commands in sentences, too: each program has its tests."""
-    named = set(re.findall(r"(?:`|-m )((?:experiments|benchmarks)\.[a-z_.]+[a-z])", README))
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    programs = (
+        r"(?:`python -m |^python -m |^\.venv/bin/python -m )((?:experiments|benchmarks)\.[a-z_.]+[a-z])"
+    )
+    named = set(re.findall(programs, README + pages, re.MULTILINE))
     assert len(named) > 5
     for name in sorted(named):
         path = Path(*name.split("."))
