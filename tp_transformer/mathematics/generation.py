@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+import logic_zoo
 from tp_transformer.mathematics.modules import LEVELS, SPLITS, TEST
 from tp_transformer.mathematics.parts import Part, part_size, parts_of
 from tp_transformer.mathematics.questions import draw, fingerprint
@@ -109,12 +110,14 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _agree(root: Path, source: Generator) -> None:
     """Records what is being generated, or checks that it matches an earlier record."""
+    with logic_zoo.extra("data"):
+        # Other versions may draw or print differently, which would make the set inconsistent.
+        versions = {name: importlib.metadata.version(name) for name in _DRAWS}
     wanted = {
         **dataclasses.asdict(source),
         "names": list(source.names),
         "extrapolation": list(source.extrapolation),
-        # Other versions may draw or print differently, which would make the set inconsistent.
-        "versions": {name: importlib.metadata.version(name) for name in _DRAWS},
+        "versions": versions,
         "parts": fingerprint(
             repr([part_size(split, name) for split in SPLITS for name in source.modules(split)])
         ),
