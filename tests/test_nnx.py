@@ -62,6 +62,10 @@ class Row:
     inputs: tuple[Any, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self):
+        """Makes JAX arrays of NumPy's, as annotations ask."""
+        self.inputs, self.options = jax.tree.map(jnp.asarray, (self.inputs, self.options))
+
     @property
     def with_dropout(self) -> dict[str, Any]:
         """The options, with dropout if the module has it."""
@@ -103,7 +107,7 @@ ATOM = logic.Atom("A", 4)
 
 def ones(shapes: Any) -> Any:
     """Returns arrays of the given shapes."""
-    return jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), shapes)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.ones(leaf.shape, leaf.dtype)), shapes)
 
 
 def stepped(cell: nn.RNNCellBase) -> Row:
@@ -255,7 +259,7 @@ def test_calls_gradients_and_initial_parameters_are_linens(kind):
 
 def test_initial_parameters_of_other_keys():
     """Those of linen with a key derived from the one that `ToNNX` is given."""
-    module, inputs, key = ONE, X, jax.random.key(5)
+    module, inputs, key = ONE, jnp.asarray(X), jax.random.key(5)
 
     @nnx.jit
     def wrapped():
@@ -344,6 +348,7 @@ def test_cells_run_over_sequences(cell):
 def placeholder(module: nn.Module, method: str, *arguments: Any, **options: Any) -> Any:
     """Returns an output of a method, of the right shapes, to give to the next one."""
     call = functools.partial(module.init_with_output, method=method, **options)
+    arguments = jax.tree.map(jnp.asarray, arguments)
     return ones(jax.eval_shape(lambda key: call(key, *arguments)[0], jax.random.key(0)))
 
 
@@ -432,15 +437,16 @@ def test_intermediates_are_kept_until_they_are_taken(kind):
 def test_wrapped_modules_ignore_train_and_eval():
     """Dropout is an argument of the call, and draws from the streams of the module or of the call."""
     module = tp_transformer.TPMultiHeadAttention(2, dropout_rate=0.5)
+    inputs = jnp.asarray(X)
 
     @nnx.jit
     def run():
-        model = bridge.ToNNX(module, rngs=nnx.Rngs(0)).lazy_init(X)
-        plain = model(X)
+        model = bridge.ToNNX(module, rngs=nnx.Rngs(0)).lazy_init(inputs)
+        plain = model(inputs)
         model.train()
-        trained = model(X)
-        first, second = (model(X, deterministic=False) for _ in range(2))
-        again = [model(X, deterministic=False, rngs=nnx.Rngs(dropout=1)) for _ in range(2)]
+        trained = model(inputs)
+        first, second = (model(inputs, deterministic=False) for _ in range(2))
+        again = [model(inputs, deterministic=False, rngs=nnx.Rngs(dropout=1)) for _ in range(2)]
         return plain, trained, first, second, *again
 
     plain, trained, first, second, *again = run()
