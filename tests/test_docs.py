@@ -1,6 +1,7 @@
 """The pages under docs/: links lead somewhere, every name is documented, and what they tell to type works."""
 
 import ast
+import functools
 import importlib
 import importlib.util
 import json
@@ -53,6 +54,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(bash|python)\n(.*?)^```$", page(name), re.DOTALL | re.MULTILINE)
 
 
+@functools.cache
 def directives() -> dict[str, dict[str, dict]]:
     """Per page of the API reference, the objects that mkdocstrings is asked for, with their options."""
     found = {}
@@ -64,6 +66,7 @@ def directives() -> dict[str, dict[str, dict]]:
     return found
 
 
+@functools.cache
 def definitions(module: str) -> dict[str, ast.stmt]:
     """The public names that a module's file defines, but imports nothing of."""
     path = importlib.import_module(module).__file__
@@ -116,6 +119,7 @@ def public() -> set[str]:
     return found
 
 
+@functools.cache
 def documented() -> dict[str, str]:
     """Every name that the API reference shows, and the page."""
     found: dict[str, str] = {}

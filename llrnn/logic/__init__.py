@@ -1,11 +1,11 @@
 r"""Linear logic: types, terms, checking, cut elimination, denotations as JAX values, a library of programs.
 
-from llrnn import logic
-A = logic.Atom("A", 5)
-two = logic.numeral(2, A)                     # \!f. \z. f (f z)
-logic.check(two)                              # !(A -o A) -o A -o A
-square = logic.denote(two)(x)                 # x : [5, 5]; a linear callable
-logic.matrix(square, 5)                       # x @ x
+    from llrnn import logic
+    A = logic.Atom("A", 5)
+    two = logic.numeral(2, A)                     # \!f. \z. f (f z)
+    logic.check(two)                              # !(A -o A) -o A -o A
+    square = logic.denote(two)(x)                 # x : [5, 5]; a linear callable
+    logic.matrix(square, 5)                       # x @ x
 """
 
 from llrnn.logic import kets, values
