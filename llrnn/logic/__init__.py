@@ -1,5 +1,7 @@
 r"""Linear logic: types, terms, checking, cut elimination, denotations as JAX values, a library of programs.
 
+For example:
+
     from llrnn import logic
     A = logic.Atom("A", 5)
     two = logic.numeral(2, A)                     # \!f. \z. f (f z)
