@@ -124,12 +124,12 @@ def train(kind: str, steps: int, seed: int, batch: int = 64, points: int = 10) -
         right = model(fields).argmax(-1) == answers
         return right.mean(where=~held_out), right.mean(where=held_out)
 
-    curve, seconds = [], 0.0
+    curve, seconds, last = [], 0.0, jnp.inf
     for part in np.array_split(np.arange(steps), min(points, steps)):
         start = time.perf_counter()
         for number in part:
-            value = step(model, optimizer, number)
-        last = float(value)
+            last = step(model, optimizer, number)
+        last = float(last)
         seconds += time.perf_counter() - start
         curve.append((int(part[-1]) + 1, *map(float, accuracies(model))))  # steps, trained and held-out pairs
     count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))

@@ -192,7 +192,7 @@ def in_nnx(row: Row, params: Mapping[str, Any] | None = None) -> Any:
     return model
 
 
-def in_linen(model: nnx.Module) -> dict[str, Any]:
+def in_linen(model: Any) -> dict[str, Any]:
     """Returns the parameters as those of the linen module."""
     return nnx.to_pure_dict(nnx.state(model, nnx.Param))
 
@@ -441,7 +441,7 @@ def test_wrapped_modules_ignore_train_and_eval():
 
     @nnx.jit
     def run():
-        model = bridge.ToNNX(module, rngs=nnx.Rngs(0)).lazy_init(inputs)
+        model: Any = bridge.ToNNX(module, rngs=nnx.Rngs(0)).lazy_init(inputs)
         plain = model(inputs)
         model.train()
         trained = model(inputs)
