@@ -45,10 +45,9 @@ def step(key, state, action):
     return following, rollout.Step(jnp.zeros(action.shape), never, never, never, state.time * 0)
 
 
-@pytest.fixture(scope="module")
-def diary():
-    """Diaries of three iterations of two seeds, as NumPy arrays [S, G, B, ...]."""
-    learner = Learner(
+def writing():
+    """A learner whose environments write down what they are given."""
+    return Learner(
         lambda params, seen: corridor.Output(
             jnp.zeros((*seen.shape, ACTIONS)) + params["bias"], jnp.zeros(seen.shape)
         ),
@@ -59,6 +58,12 @@ def diary():
         updates=2,
         groups=GROUPS,
     )
+
+
+@pytest.fixture(scope="module")
+def diary():
+    """Diaries of three iterations of two seeds, as NumPy arrays [S, G, B, ...]."""
+    learner = writing()
     keys = jax.random.split(jax.random.key(0), SEEDS)
     state = jax.vmap(lambda key: learner.init({"bias": jnp.zeros(())}, key))(keys)
     state, _ = program(learner, iterations=ITERATIONS, seeds=True)(state)
@@ -70,6 +75,23 @@ def test_no_key_is_given_twice(diary):
     words = diary.words[:, :, 0].reshape(-1, 2)
     assert len(words) == SEEDS * GROUPS * (1 + STEPS * ITERATIONS)
     assert len(np.unique(words, axis=0)) == len(words)
+
+
+def test_the_key_that_a_group_keeps_is_not_the_one_it_acted_with():
+    """Acting from the start with the keys after an iteration is another episode than that iteration's."""
+    learner = writing()
+    before = learner.init({"bias": jnp.zeros(())}, jax.random.key(0))
+    after, _ = program(learner, iterations=1)(jax.tree.map(jnp.copy, before))
+
+    def act(actors, key):
+        return rollout.unroll(learner.policy, before.params, learner.environment, actors, key, STEPS)[0]
+
+    again = jax.jit(jax.vmap(act))(before.actors, after.keys)
+    first, other = (
+        np.asarray(actors.environment.words)[:, 0, 1 : 1 + STEPS].reshape(-1, 2)
+        for actors in (after.actors, again)
+    )
+    assert len(np.unique(np.concatenate([first, other]), axis=0)) == 2 * GROUPS * STEPS
 
 
 def test_no_actions_are_drawn_twice(diary):

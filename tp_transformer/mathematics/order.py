@@ -111,7 +111,7 @@ class BatchOrder:
                 f"buckets: got {self.buckets[-1]} for the longest, expected room for question {row}, whose "
                 f"{lengths[row, 0]} and {lengths[row, 1]} characters need two more for start and end"
             )
-        self._own = np.bincount(bucket, minlength=len(self.buckets))
+        self._own = np.bincount(bucket, minlength=1)  # up to the largest bucket that is needed
         self._first = np.cumsum(self._own) - self._own
         self._sorted = self._sort(bucket) if len(self.buckets) > 1 else None
         self._pool, self._full = [], []

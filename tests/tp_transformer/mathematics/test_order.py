@@ -130,6 +130,15 @@ def test_unshuffled_and_whole():
     assert sorted(everything.tolist()) == [-1, -1, *range(23)]
 
 
+def test_an_incomplete_batch_is_no_longer_than_its_questions_need():
+    """Larger buckets without a question are not used, which would compile a program for nothing."""
+    lengths = np.full((7, 2), 3, np.uint8)
+    order = BatchOrder(lengths, 4, buckets=((5, 5), (20, 20), (162, 32)), shuffle=False, keep_last=True)
+    assert [order.batch(step)[0] for step in range(len(order))] == [0, 0]
+    with pytest.raises(ValueError, match="batch_size: got 4, expected at most 0, all questions"):
+        BatchOrder(lengths[:0], 4, keep_last=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
