@@ -61,8 +61,8 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.claims; \
 	  $(PYTHON) -m experiments.claims --tables)
 
-mutants: setup  ## 150 single changes to the code, which the default tests must notice (hours; resumes)
-	@$(call timed,mutants (hours on two cores),$(PYTHON) -m benchmarks.mutants)
+mutants: setup  ## 150 single changes to the code, which the default tests must notice (an hour; resumes)
+	@$(call timed,mutants (about an hour on two cores),$(PYTHON) -m benchmarks.mutants)
 
 results: setup  ## run what the claims in results/ rest on (hours; resumes; python -m experiments.claims shows progress)
 	@$(call timed,the claims,$(PYTHON) -m experiments.claims --all; $(PYTHON) -m experiments.claims --tables)

@@ -126,7 +126,8 @@ def test_an_interrupted_tour_continues(tmp_path, monkeypatch):
 
 
 def test_a_directory_that_is_not_a_tour_is_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
+    for name in ("thesis.tex", *(f"work{number}" for number in range(30))):
+        (tmp_path / name).write_text("precious")
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(app.UsageError, match=r"contains 'thesis\.tex', expected an empty directory or"):
         tour.start_afresh_if_finished(tmp_path)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 import time
+import types
 from pathlib import Path
 
 import jax
@@ -273,6 +274,18 @@ def test_on_a_terminal():
         terminal.press(b"sd", "step 2 ")
         os.write(terminal.own, b"q")
         assert terminal.process.wait(30) == 0
+
+
+def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
+    """Tiles of 4 x 2 characters: 7 rows of them fit 14 lines, 10 rows would not."""
+    curses = types.SimpleNamespace(error=OSError, curs_set=lambda visible: None, has_colors=lambda: False)
+    window = types.SimpleNamespace(getmaxyx=lambda: (14, 200))
+    for name in ("erase", "addstr", "refresh"):
+        setattr(window, name, lambda *given: None)
+    sizes = []
+    monkeypatch.setattr(play.Display, "_tile", lambda self, x, y, tile, size, is_held: sizes.append(size))
+    play.Display(window, curses).draw(on(bridge, BOARD))
+    assert sizes == [(4, 2)] * 70
 
 
 def test_on_terminals_that_are_small_or_plain():

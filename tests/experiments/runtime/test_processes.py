@@ -296,6 +296,8 @@ def test_processes_are_connected_as_asked(connected, monkeypatch):
     processes.connect("auto")
     processes.connect("auto", process_id=0)
     assert connected[2:] == [pair | seconds, pair | {"process_id": 0} | seconds]
+    processes.connect("auto", "host:1", 1, 0)  # a single process is enough
+    assert connected[4:] == [{"coordinator_address": "host:1", "num_processes": 1, "process_id": 0} | seconds]
 
 
 def test_processes_that_are_not_found_are_reported(connected, monkeypatch):

@@ -2,6 +2,7 @@
 
 import collections
 
+import jax
 import numpy as np
 import pytest
 
@@ -31,6 +32,21 @@ def powers_task(**options) -> tasks.GroupPowers:
 def compose(a, b):
     """Composes permutations: first b, then a."""
     return tuple(a[i] for i in b)
+
+
+def test_the_held_out_pair_is_not_drawn_with_the_key_of_the_others():
+    """Equal keys would draw the same bits: places in the lists of 6 and of 10 pairs would be odd together."""
+    task = powers_task(powers=4, operators=4, held_out=6)
+    batch = task.sample(jax.random.key(0), 64, 8, split="held_out_once")
+    pairs = np.asarray(batch.tokens @ np.array([4, 1]))
+    unseen = [4 * k + g for k, g in task.held_out_pairs]
+    trained = [pair for pair in range(16) if pair not in unseen]
+    mask = np.asarray(batch.mask)
+    drawn = np.array([unseen.index(pair) for pair in pairs[mask]])
+    places = np.unravel_index(np.arange(64), mask.shape)  # as a key of its own would fill another shape
+    known = ~mask[places]
+    others = np.array([trained.index(pair) for pair in pairs[places][known]])
+    assert 0.2 < np.mean(drawn[known] % 2 == others % 2) < 0.8
 
 
 @pytest.mark.parametrize("name", ORDERS)
