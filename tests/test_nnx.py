@@ -383,6 +383,7 @@ def method_calls() -> list[tuple[type[nn.Module], str, tuple[Any, ...], dict[str
     ]
 
 
+@pytest.mark.slow  # calls of every module are default tests
 def test_other_methods_are_linens():
     """Decoding, too, whose caches are arguments and results."""
     for kind, method, arguments, options in method_calls():

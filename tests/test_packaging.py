@@ -218,6 +218,7 @@ for extra, function in expected.items():
 """
 
 
+@pytest.mark.slow  # what they import is compared with the list by default
 def test_papers_import_nothing_else(site, tmp_path):
     """They are imported from the wheel where all other packages are blocked; errors name the extras."""
     allowed = {"logic-zoo", *closure({Requirement(line).name for line in PROJECT["dependencies"]})}

@@ -134,6 +134,7 @@ def call(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_the_program_lists_all_comparisons(tmp_path):
     """From any folder, with the progress of each; then nothing is written."""
     done = call(cwd=tmp_path)

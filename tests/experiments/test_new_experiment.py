@@ -58,6 +58,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow  # of what it calls, each has its own tests
 def test_it_trains_and_is_released_exported_and_shown(run, tmp_path):
     empty = tmp_path / "empty"
     run("-m", "experiments.line", "--config=quick", "--workdir=run")

@@ -91,6 +91,7 @@ def test_questions_are_answered_and_counted(tmp_path, monkeypatch):
     assert int(digits[1]) >= 10  # .99 after training
 
 
+@pytest.mark.slow  # copying is the default test of a released model at work
 def test_kinship_of_new_families_is_inferred(tmp_path, monkeypatch):
     monkeypatch.setattr(kinship, "PROBLEMS", 3)
     first, other = (kinship.showcase(tmp_path, seed) for seed in (3, 4))

@@ -171,7 +171,7 @@ def test_a_task_of_another_kind_and_a_missing_library_are_reported(tmp_path, mon
     for module in ("sklearn", "sklearn.metrics"):
         monkeypatch.setitem(sys.modules, module, None)
     (found,) = data.missing(config)
-    assert "install the extra `metrics`" in found
+    assert "expected the extra 'metrics': pip install 'logic-zoo[metrics]'" in found
 
 
 def test_missing_files_are_reported(tmp_path):
