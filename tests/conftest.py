@@ -9,12 +9,18 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("NPROC", "8")  # JAX's interpreter of GPU kernels needs a thread a warpgroup, or hangs
 
 import chex
+import hypothesis
 import jax
 import pytest
 
 from tests import compiling
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# The same examples in every run, however long they take to draw on a busy machine.
+hypothesis.settings.register_profile(
+    "tests", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 gc.set_threshold(100_000, 20, 50)  # tracing makes many objects, and collecting them took a tenth of the time
 
 

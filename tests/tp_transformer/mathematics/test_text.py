@@ -22,7 +22,9 @@ PAIRS = st.builds(
 
 @hypothesis.given(st.lists(PAIRS, min_size=1, max_size=300), st.data())
 @hypothesis.settings(
-    deadline=None, max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
 )
 def test_reads_what_was_written(tmp_path, pairs, data):
     """Random access, iteration and lengths agree; the file has the published format."""
