@@ -30,7 +30,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from kernels import tables
+from kernels import chips, tables
 from kernels._jax_internals import without_manual_axis_checks
 from kernels.tables import Direction
 
@@ -46,6 +46,7 @@ INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kerne
 INLINE = ("reference", "xla", "gpu_interpret")
 LEAST_THREADS = 8
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 class NoImplementation(ExceptionGroup, NotImplementedError):
@@ -78,11 +79,14 @@ class Operation:
     Attributes:
         name: its name in tables and messages.
         reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
-        package: the package of its backends: modules `xla`, `gpu` and `tpu`, each with `unsupported(config,
-            *arrays)`, `block_candidates(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which
-            returns the same as `reference`, and `backward(config, *arrays, out, residual, cotangent,
-            blocks=None)`; `forward` and `backward` of hand-written kernels also take `interpret`. Modules are
-            imported on first use, so that `xla` does not load Pallas.
+        package: the package of its backends: modules `xla`, `gpu` and `tpu`, each with
+            `block_candidates(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which returns the
+            same as `reference`, and `backward(config, *arrays, out, residual, cotangent, blocks=None)`.
+            `forward` and `backward` of hand-written kernels also take `interpret` and `chip`, and their
+            modules have `plan(direction, config, *arrays, chip, blocks=None)`, whose result has `launches`,
+            and which raises `plans.Refused` for what they cannot compute; `xla` has `unsupported(config,
+            *arrays)`.
+            Modules are imported on first use, so that `xla` does not load Pallas.
         outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
         describe: `(config, *arrays) -> (kind, sizes)`: a line of a table applies to a call of the same kind
             and near sizes.
@@ -121,7 +125,7 @@ def run(
         NoImplementation: the same of several names, with the error of each.
     """
     names = checked_names(operation, implementation)
-    reasons = {name: _unsupported(operation, name, config, arrays) for name in names}
+    reasons = {name: unsupported(operation, name, config, arrays) for name in names}
     choice = Choice(
         asked=implementation if implementation is None or isinstance(implementation, str) else names,
         usable=tuple(name for name, reason in reasons.items() if reason is None),
@@ -171,10 +175,39 @@ def _check_interpretable(names: tuple[Name, ...]) -> None:
         )
 
 
-def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[Any]) -> str | None:
+def unsupported(
+    operation: Operation, name: str, config: Any, arrays: Sequence[Any], chip: chips.Chip | None = None
+) -> str | None:
+    """Returns why an implementation cannot compute a call, None if it can.
+
+    Args:
+        operation: the operation.
+        name: the implementation.
+        config: static settings of the call.
+        arrays: its arrays, or their shapes and dtypes.
+        chip: where a hand-written kernel is to run; None for the chip that is here, or else the least of
+            those that the kernel is written for.
+    """
     if name == "reference":
         return None
-    return operation.backend(name).unsupported(config, *arrays)
+    backend = operation.backend(name)
+    if name == "xla":
+        return backend.unsupported(config, *arrays)
+    kernels = INTERPRETED.get(name, name)
+    if name in INTERPRETED:
+        chip = chips.DEFAULT[kernels]
+    chip = chip or chips.here(HARDWARE[name]) or chips.DEFAULT[kernels]
+    if chip.backend != kernels:
+        written_for = ", ".join(chips.architectures(kernels))
+        return f"chip: got {chip.kind} ({chip.architecture}), expected one of {written_for}"
+    if not hasattr(backend, "plan"):  # TODO: until every backend has one
+        return backend.unsupported(config, *arrays)
+    try:
+        for direction in DIRECTIONS:
+            backend.plan(direction, config, *arrays, chip=chip)
+    except NotImplementedError as error:
+        return str(error)
+    return None
 
 
 def _refusal(
@@ -238,9 +271,9 @@ _differentiable.defvjp(_forward, _backward)
 
 def _call(direction, operation, config, choice, operands) -> tuple:
     if choice.usable[0] in INLINE:
-        return _execute(
-            choice.usable[0], direction, operation, config, jax.devices()[0].device_kind, operands
-        )
+        device = jax.devices()[0]
+        chip = chips.named(device.device_kind, device.platform)
+        return _execute(choice.usable[0], direction, operation, config, chip, operands)
     leaves, tree = jax.tree.flatten(operands)
     outputs = kernel_p.bind(
         *leaves,
@@ -254,18 +287,25 @@ def _call(direction, operation, config, choice, operands) -> tuple:
 
 
 def _execute(
-    name: str, direction: Direction, operation: Operation, config: Any, chip: str | None, operands
+    name: str, direction: Direction, operation: Operation, config: Any, chip: chips.Chip | None, operands
 ) -> tuple:
-    """Calls a backend with the block sizes of the chip's table for such shapes."""
+    """Calls a backend, with the block sizes of the chip's table for such shapes if there are any."""
     backend = INTERPRETED.get(name, name)
     arrays = operands[: len(operation.batch_axis)]
     kind, sizes = operation.describe(config, *arrays)
-    blocks = tables.blocks(chip, operation.name, backend, direction, kind, sizes) if name == backend else None
-    interpret = {"interpret": name in INTERPRETED} if backend in HARDWARE else {}
+    blocks = None
+    if chip is not None and name == backend:
+        blocks = tables.blocks(chip.kind, operation.name, backend, direction, kind, sizes)
     if name == "reference":
         return _differentiate_reference(direction, operation, config, operands)
+    options = {}
+    if backend in HARDWARE:
+        options["interpret"] = name in INTERPRETED
+        if hasattr(operation.backend(name), "plan"):
+            own = chip is not None and chip.backend == backend
+            options["chip"] = chip if own else chips.DEFAULT[backend]
     function = getattr(operation.backend(name), direction)
-    return tuple(function(config, *operands, blocks=blocks, **interpret))
+    return tuple(function(config, *operands, blocks=blocks, **options))
 
 
 def _differentiate_reference(direction, operation, config, operands) -> tuple:
@@ -314,7 +354,7 @@ def _typed_like(aval, shape, dtype):
 def _lower(context, *leaves, platform, direction, operation, config, choice, tree):
     module = context.module_context
     exported = module.lowering_parameters.for_export or len(module.platforms or ()) > 1
-    chip = None if exported else _chip(platform)
+    chip = None if exported else chips.here(platform)
     operands = jax.tree.unflatten(tree, context.avals_in)
     arrays = operands[: len(operation.batch_axis)]
     name = _choose(operation, config, choice, arrays, platform, chip, _partitioned(module))
@@ -336,30 +376,23 @@ for _platform in PLATFORMS:
 def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> str:
     if choice.asked is None:
         kind, sizes = operation.describe(config, *arrays)
-        proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
-        return (
-            proven
-            if proven is not None and proven in choice.usable and HARDWARE[proven] == platform
-            else "xla"
-        )
-    for name in choice.usable:
-        if name not in HARDWARE or HARDWARE[name] == platform:
-            return name
+        proven = None if partitioned else tables.fastest(chip and chip.kind, operation.name, kind, sizes)
+        if proven is None or HARDWARE[proven] != platform:
+            return "xla"
+        return "xla" if unsupported(operation, proven, config, arrays, chip) else proven
     reasons: dict[str, str | None] = dict(choice.refused)
-    reasons |= {name: f"platform: got {platform!r}, expected {HARDWARE[name]!r}" for name in choice.usable}
+    for name in choice.usable:
+        if name not in HARDWARE:
+            return name
+        reasons[name] = (
+            unsupported(operation, name, config, arrays, chip)
+            if HARDWARE[name] == platform
+            else f"platform: got {platform!r}, expected {HARDWARE[name]!r}"
+        )
+        if reasons[name] is None:
+            return name
     asked = (choice.asked,) if isinstance(choice.asked, str) else choice.asked
     raise _refusal(operation, choice.asked, {name: reasons[name] for name in asked})
-
-
-def _chip(platform: str) -> str | None:
-    """Returns the kind of chip that a program lowered in this process will run on, None if there is none."""
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    if device is not None:  # compiled ahead of time for a chip that is absent
-        return device.device_kind
-    try:
-        return jax.devices(platform)[0].device_kind
-    except RuntimeError:
-        return None
 
 
 def _partitioned(module) -> bool:
