@@ -4,6 +4,7 @@
 """
 
 from kernels.dispatch import Implementation, NoImplementation
+from kernels.proving import KernelFailed, prove
 from kernels.softmax import MASKED, masked_softmax
 from kernels.trans.api import trans
 from kernels.trans.sharded import trans_sharded
@@ -14,9 +15,11 @@ from kernels.two_simplicial.reference import Logit
 __all__ = [
     "MASKED",
     "Implementation",
+    "KernelFailed",
     "Logit",
     "NoImplementation",
     "masked_softmax",
+    "prove",
     "trans",
     "trans_sharded",
     "trilinear_attention",

@@ -107,6 +107,14 @@ def here(platform: str) -> Chip | None:
     return _local(platform)
 
 
+def at_hand() -> Chip:
+    """Returns the chip of this process's first device."""
+    platform = jax.devices()[0].platform
+    chip = _local(platform)
+    assert chip is not None
+    return chip
+
+
 @functools.cache
 def _local(platform: str) -> Chip | None:
     try:

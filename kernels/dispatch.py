@@ -9,19 +9,22 @@ therefore one primitive, `kernel_p`, which chooses when it is lowered for a plat
 The rules:
 
 - `implementation=None` takes `xla`, except on a chip for which a table in `kernels/tables/` names a
-  hand-written kernel as checked and faster for such shapes. Exported artifacts and programs that the compiler
-  partitions by itself (`jit` over several devices) always take `xla`, which runs on any chip and can be
-  partitioned; in `shard_map` each device runs its own kernel.
+  hand-written kernel as checked and faster for such shapes, or where `kernels.prove` has found a kernel right
+  and faster for this very call. Exported artifacts and programs that the compiler partitions by itself (`jit`
+  over several devices) always take `xla`, which runs on any chip and can be partitioned; in `shard_map` each
+  device runs its own kernel.
 - A name takes that implementation or raises its `NotImplementedError`. A sequence of names takes the first
   that supports the arguments on the platform, or raises `NoImplementation` with the error of each. There is
   no other fallback.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, get_args
 
@@ -30,7 +33,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from kernels import chips, tables
+from kernels import chips, proofs, tables
 from kernels._jax_internals import without_manual_axis_checks
 from kernels.tables import Direction
 
@@ -125,7 +128,9 @@ def run(
         NoImplementation: the same of several names, with the error of each.
     """
     names = checked_names(operation, implementation)
-    reasons = {name: unsupported(operation, name, config, arrays) for name in names}
+    # What is taken by default is chosen when the call is lowered, and is checked then.
+    checked = names if implementation is not None else ("xla",)
+    reasons = dict.fromkeys(names) | {name: unsupported(operation, name, config, arrays) for name in checked}
     choice = Choice(
         asked=implementation if implementation is None or isinstance(implementation, str) else names,
         usable=tuple(name for name, reason in reasons.items() if reason is None),
@@ -149,7 +154,7 @@ def checked_names(operation: Operation, implementation: Implementation) -> tuple
         ValueError: a name is unknown, the sequence is empty, or "gpu_interpret" cannot run here.
     """
     if implementation is None:
-        return ("gpu", "tpu", "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
+        return ("gpu", "tpu", "xla") if _kernel_by_default(operation.name) else ("xla",)
     names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
     if not names or not set(names) <= set(NAMES):
         raise ValueError(
@@ -159,6 +164,38 @@ def checked_names(operation: Operation, implementation: Implementation) -> tuple
     if "gpu_interpret" in names:
         _check_interpretable(names)
     return names
+
+
+def _kernel_by_default(operation: str) -> bool:
+    """Returns whether a call that names no implementation may take a kernel when it is lowered."""
+    if tables.fastest_anywhere(operation) or _collected.get() is not None:
+        return True
+    chip = chips.at_hand()
+    return chip.backend is not None and (_prove_at_first_call() or proofs.any_for(operation, chip.kind))
+
+
+def _prove_at_first_call() -> bool:
+    return os.environ.get("LOGIC_ZOO_PROVE", "0") not in ("", "0") and jax.process_count() == 1
+
+
+_collected: contextvars.ContextVar[dict | None] = contextvars.ContextVar("collected", default=None)
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[dict[tuple["Operation", Any, tuple], None]]:
+    """Gives a dictionary whose keys are the calls with `implementation=None` that are lowered meanwhile.
+
+    They are (operation, config, shapes and dtypes). Programs that the compiler partitions are left out.
+    JAX's caches are cleared before and after, since a program in them is not lowered again.
+    """
+    jax.clear_caches()
+    found: dict[tuple[Operation, Any, tuple], None] = {}
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+        jax.clear_caches()
 
 
 def _check_interpretable(names: tuple[Name, ...]) -> None:
@@ -375,8 +412,7 @@ for _platform in PLATFORMS:
 
 def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> str:
     if choice.asked is None:
-        kind, sizes = operation.describe(config, *arrays)
-        proven = None if partitioned else tables.fastest(chip and chip.kind, operation.name, kind, sizes)
+        proven = None if partitioned or chip is None else _proven(operation, config, arrays, chip)
         if proven is None or HARDWARE[proven] != platform:
             return "xla"
         return "xla" if unsupported(operation, proven, config, arrays, chip) else proven
@@ -393,6 +429,30 @@ def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> s
             return name
     asked = (choice.asked,) if isinstance(choice.asked, str) else choice.asked
     raise _refusal(operation, choice.asked, {name: reasons[name] for name in asked})
+
+
+def _proven(operation, config, arrays, chip) -> str | None:
+    """Returns the kernel that is the fastest on a chip for a call, None if none is known to be."""
+    kind, sizes = operation.describe(config, *arrays)
+    if not all(isinstance(size, int) for size in sizes.values()):
+        return None
+    if (found := _collected.get()) is not None:
+        if chip.backend is None or unsupported(operation, chip.backend, config, arrays, chip):
+            return None
+        described = (None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+        found[operation, config, tuple(described)] = None
+        return None
+    if chip.backend is not None:
+        proof = proofs.find(chip.kind, operation.name, kind, sizes, chip.backend)
+        supported = unsupported(operation, chip.backend, config, arrays, chip) is None
+        if proof is None and supported and _prove_at_first_call() and chip == chips.at_hand():
+            from kernels import proving  # which imports this module
+
+            described = (None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+            proof = proving.prove_call(proving.Call(operation, config, tuple(described)), chip)
+        if proof is not None:
+            return proof.backend if proof.use else None
+    return tables.fastest(chip.kind, operation.name, kind, sizes)
 
 
 def _partitioned(module) -> bool:
