@@ -41,6 +41,7 @@ WORST = 0.1
 """An error of `xla` itself, relative to float64, with which nothing can be judged."""
 SECONDS = 180.0
 """How long a proof may last."""
+THREAD = "kernels.prove"
 BLOCKS, BLOCK_SECONDS = 5, 0.1
 """How often and how long each program is measured."""
 ROUNDINGS = 8
@@ -213,7 +214,7 @@ def prove_call(
     _keep(chip, begun)
     run = _in_a_process if (chip.platform != "tpu" if isolated is None else isolated) else _in_a_thread
     outcome = run(call, chip, seconds)
-    proof = dataclasses.replace(begun, **{"reason": "", **outcome})
+    proof = dataclasses.replace(begun, **outcome)
     _keep(chip, proof)
     if proof.state == "failed":
         warnings.warn(
@@ -278,7 +279,9 @@ def work(folder: Path) -> None:
 def _in_a_thread(call: Call, chip: chips.Chip, seconds: float) -> dict[str, Any]:
     outcome: list[dict[str, Any]] = []
     stages = ["starting"]
-    run = threading.Thread(target=lambda: outcome.append(examined(call, chip, at=stages.append)), daemon=True)
+    run = threading.Thread(
+        target=lambda: outcome.append(examined(call, chip, at=stages.append)), name=THREAD, daemon=True
+    )
     run.start()
     run.join(seconds)
     return outcome[0] if outcome else _late(seconds, stages[-1])
@@ -345,7 +348,7 @@ def examined(
         timed = {name: functools.partial(pair[index], *operands) for name, pair in programs.items()}
         times = timing.alternate(timed, blocks=BLOCKS, block_seconds=BLOCK_SECONDS, uncounted=1)
         speedup[direction] = min(times["xla"]) / max(times[names[1]])
-    return {"state": "passed", "errors": errors, "speedup": speedup}
+    return {"state": "passed", "errors": errors, "speedup": speedup, "reason": ""}
 
 
 def passes(call: Call, name: str, chip: chips.Chip) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -368,14 +371,12 @@ def drawn(call: Call) -> tuple[list[jax.Array | None], jax.Array]:
     """Returns random arrays of deviation 1, masks that allow four of five, and a cotangent."""
     random = np.random.default_rng(0)
 
-    def draw(aval):
-        if aval is None:
-            return None
+    def draw(aval: jax.ShapeDtypeStruct) -> jax.Array:
         if aval.dtype == jnp.bool_:
             return jnp.asarray(random.random(aval.shape) < 0.8)
         return jnp.asarray(random.standard_normal(aval.shape, np.float32), aval.dtype)
 
-    arrays = [draw(aval) for aval in call.avals]
+    arrays = [None if aval is None else draw(aval) for aval in call.avals]
     out, _ = call.operation.outputs(call.config, *call.avals)
     return arrays, draw(out)
 

@@ -1,6 +1,7 @@
 """Kernels are proven before they are used: right ones that are faster are taken, all others never."""
 
 import json
+import threading
 import time
 import warnings
 
@@ -38,11 +39,11 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(proving, "_in_a_process", proving._in_a_thread)
 
 
-def call(temper="right", mask=None):
+def call(temper: fake_kernels.Temper = "right", mask=None):
     return proving.Call(OPERATION, Config(temper), (*SHAPES, mask))
 
 
-def taken(temper="right"):
+def taken(temper: fake_kernels.Temper = "right"):
     """Whether a call without a name takes the kernel, which the wrong ones would show."""
     text = jax.jit(lambda x, w: fake_kernels.run(x, w, temper=temper)).lower(X, WEIGHT).as_text()
     return "callback" not in text  # the blockwise path has one
@@ -99,6 +100,9 @@ def test_a_kernel_that_hangs_is_given_up():
     assert time.monotonic() - start < 30
     assert proof.state == "failed"
     fake_kernels.RELEASED.set()
+    for thread in threading.enumerate():  # one that ends with the process takes JAX down
+        if thread.name == proving.THREAD:
+            thread.join()
     assert not taken("hanging")
 
 
