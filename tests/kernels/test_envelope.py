@@ -120,8 +120,8 @@ def _trilinear(of, dtype, most):
     batch, length, groups = size(of, 1, 64), size(of, 1, 16_384), size(of, 1, 16)
     heads, depth = groups * size(of, 1, 128), size(of, 1, most)
     causal = of.random() < 0.7
-    windows = [of.choice((None, size(of, 1, 2048))) if causal else None for _ in range(2)]
-    config = TrilinearConfig(*windows, causal, 1 / math.sqrt(depth))
+    window1, window2 = (of.choice((None, size(of, 1, 2048))) if causal else None for _ in range(2))
+    config = TrilinearConfig(window1, window2, causal, 1 / math.sqrt(depth))
     query, key = (batch, length, heads, depth), (batch, length, groups, depth)
     return trilinear.OPERATION, config, (query, key, key, key, key), None, depth <= 128
 
