@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import accumulator, filled, round_up, zeros
+from kernels.arrays import accumulator, filled, narrow, pushforward, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
 from kernels.two_simplicial.reference import Config, logits
@@ -67,29 +67,49 @@ def forward(
     return out.astype(inputs[3].dtype), lse
 
 
-def backward(config: Config, *operands: Any, blocks: Blocks = None) -> tuple[Array, ...]:
+def tangent(config: Config, *operands: Any) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
+    """Tangents of `forward`'s results; `operands` are its arrays, its results, and tangents or None."""
+    *inputs, mask, _, _ = operands[:8]
+    return pushforward(lambda *moved: forward(config, *moved, mask), inputs, operands[8:])
+
+
+def backward(
+    config: Config, *operands: Any, blocks: Blocks = None, dresidual: Float[Array, "B H N"] | None = None
+) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear, in their types.
 
-    `operands` are the arrays of `forward`, its results, and the cotangent of its output.
+    `operands` are the arrays of `forward`, its results, and the cotangent of its output; `dresidual` is the
+    cotangent of its log-sum-exp.
     """
     *inputs, mask, out, lse, dout = operands
     dtype, precision = accumulator(*inputs), _precision(*inputs)
+    # In 16 bits the output is too coarse to compute delta from: where a row's weights are concentrated, it
+    # almost cancels dweight.
+    exact = narrow(*inputs)
 
-    def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, *mask):
+    def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, others):
+        mask, dresidual = others
+
         def of_chunk(arrays, bilinear, mask):
-            *gradients, dbilinear = _backward(config, tiling, precision, arrays, bilinear, mask)
+            *arrays, delta, dout = arrays
+            if exact:
+                delta += _delta(config, tiling, precision, (*arrays, dout), bilinear, mask)
+            *gradients, dbilinear = _backward(
+                config, tiling, precision, (*arrays, delta, dout), bilinear, mask
+            )
             return gradients, (dbilinear,)
 
         out, dout = _heads_first(dtype, out, dout)
-        delta = jnp.sum(out * dout, axis=-1)
+        delta = jnp.zeros_like(lse) if exact else jnp.sum(out * dout, axis=-1)
+        if dresidual is not None:
+            delta -= dresidual
         arrays = (*_heads_first(dtype, query, key1, key2, value), lse, delta, dout)
-        bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
-        gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear, mask)
+        gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear.astype(dtype), mask)
         return *(jnp.swapaxes(g, 1, 2) for g in gradients), dbilinear
 
     # In one program with the forward pass, sharing layouts and products with it costs more than it saves.
     held = jax.lax.optimization_barrier((*inputs, out, lse, dout))
-    gradients = _tiled(at, blocks, *held, *(() if mask is None else (mask,)))
+    gradients = _tiled(at, blocks, *held, (mask, dresidual))
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
@@ -192,14 +212,7 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
             dfirst, dsecond, dpairs = carry
             t, crossed, queries, dqueries, lse, dout = xs
             tile = Groups(crossed, queries, first, groups.second)
-            raw = form.raw(tile)
-            permitted = allowed(s, t)
-            if permitted is not None:
-                raw = jnp.where(permitted, raw, form.least)
-            logit = form.logit(raw)
-            weight = jnp.exp(logit - lse[:, :, None, None])
-            if permitted is not None:
-                weight = jnp.where(permitted, weight, 0)
+            logit, weight = _weights(form, tile, allowed(s, t), lse)
             # Barriers: each of these is computed once, not again inside every loop that uses it.
             weight, logit = jax.lax.optimization_barrier((weight, logit))
             rise = jnp.einsum("bhpf,bhqf->bhpq", extended, dout, precision=precision)
@@ -225,6 +238,44 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
     (dqueries, dsecond, dvalue, dbilinear), (dcrossed, dfirst, dvalue1) = jax.lax.scan(of_keys, carry, xs)
     dquery, dkey1, dkey2 = from_groups(Groups(dcrossed, dqueries, dfirst, dsecond))
     return dquery, dkey1, dkey2, dvalue + tiles.unblocked(dvalue1, 2, keys), dbilinear
+
+
+def _delta(config, tiling, precision, arrays, bilinear, mask):
+    """The sum of weight * dweight of each query of one chunk, [B, H, N]."""
+    query, key1, key2, value, lse, dout = arrays
+    form = form_of(config)
+    size, keys = query.shape[2], key1.shape[2]
+    groups = form.prepare(tiles.blocked(query, 2, tiling.queries), tiles.blocked(key1, 2, tiling.j), key2)
+    allowed = _allowed_in(mask, tiling, size, keys)
+
+    def of_keys(sums, xs):
+        s, crossed, first, value1 = xs
+        pairs = _pairs(precision, value1, value, bilinear)
+
+        def of_queries(_, xs):
+            t, crossed, queries, total, lse, dout = xs
+            _, weight = _weights(form, Groups(crossed, queries, first, groups.second), allowed(s, t), lse)
+            rise = jnp.einsum("bhpf,bhqf->bhpq", pairs, dout, precision=precision)
+            return None, total + jnp.sum(_flat(weight) * rise, axis=2)
+
+        xs = (jnp.arange(sums.shape[0]), crossed, groups.queries, sums, lse_blocks, dout_blocks)
+        return jax.lax.scan(of_queries, None, xs)[1], None
+
+    lse_blocks, dout_blocks = (tiles.blocked(x, 2, tiling.queries) for x in (lse, dout))
+    values = tiles.blocked(value, 2, tiling.j)
+    xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
+    sums, _ = jax.lax.scan(of_keys, jnp.zeros_like(lse_blocks), xs)
+    return tiles.unblocked(sums, 2, size)
+
+
+def _weights(form, tile, permitted, lse):
+    """Logits and weights of a tile, the weights from the log-sum-exp of its queries."""
+    raw = form.raw(tile)
+    if permitted is not None:
+        raw = jnp.where(permitted, raw, form.least)
+    logit = form.logit(raw)
+    weight = jnp.exp(logit - lse[:, :, None, None])
+    return logit, weight if permitted is None else jnp.where(permitted, weight, 0)
 
 
 def _pairs(
