@@ -1,0 +1,57 @@
+"""Calls under meshes whose axes are of type Explicit, the default of `jax.make_mesh`.
+
+There every intermediate result has a sharding by its type, which loops over blocks cannot have. An operation
+therefore runs with these axes made Auto, and its result gets the sharding that `jnp.einsum` would give it:
+each of its axes is sharded as the axis of that name of the first array that has one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType
+from jaxtyping import Array
+
+
+def automatic(function: Callable[..., Array], arrays: Sequence[Any], axes: Sequence[str], out: str) -> Array:
+    """Calls `function(*arrays)` with mesh axes of type Auto where they were Explicit.
+
+    Args:
+        function: returns an array.
+        arrays: its arguments; those after the last entry of `axes` (masks) say nothing about the result.
+        axes: a letter for each of the last axes of an array: "nhd"; a star before them for batch axes.
+        out: the same for the result.
+    """
+    meshes = [sharding.mesh for x in arrays if x is not None and _explicit(sharding := _sharding(x))]
+    if not meshes:
+        return function(*arrays)
+    found: dict[str | int, Any] = {}
+    for x, letters in zip(arrays, axes, strict=False):
+        spec = _sharding(x).spec
+        names = _names(letters, x.ndim)
+        for name, part in zip(names, (*spec, *[None] * (x.ndim - len(spec))), strict=True):
+            if found.get(name) is None:
+                found[name] = part
+    batch = arrays[0].ndim - len(axes[0].removeprefix("*"))
+    spec, used = [], set()
+    for name in _names(out, batch + len(out.removeprefix("*"))):
+        part = found.get(name)
+        own = () if part is None else part if isinstance(part, tuple) else (part,)
+        spec.append(part if used.isdisjoint(own) else None)
+        used.update(own)
+    target = jax.NamedSharding(meshes[0], jax.P(*spec))
+    return jax.sharding.auto_axes(function, out_sharding=target)(*arrays)
+
+
+def _sharding(x: Any) -> Any:
+    return jax.typeof(x).sharding
+
+
+def _explicit(sharding: Any) -> bool:
+    return AxisType.Explicit in sharding.mesh.axis_types
+
+
+def _names(letters: str, rank: int) -> list[str | int]:
+    """Returns a name for each axis: a letter, or the position of a batch axis."""
+    named = letters.removeprefix("*")
+    return [*range(rank - len(named)), *named]
