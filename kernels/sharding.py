@@ -1,10 +1,12 @@
-"""Calls under meshes whose axes are of type Explicit, the default of `jax.make_mesh`.
+"""Calls in programs for several devices, of which the type of an array tells by its mesh.
 
-There every intermediate result has a sharding by its type, which loops over blocks cannot have. An operation
-therefore runs with these axes made Auto, and its result gets the sharding that `jnp.einsum` would give it:
-each of its axes is sharded as the axis of that name of the first array that has one.
+With mesh axes of type Explicit, the default of `jax.make_mesh`, every intermediate result has a sharding by
+its type, which loops over blocks cannot have. An operation therefore runs with these axes made Auto, and its
+result gets the sharding that `jnp.einsum` would give it: each of its axes is sharded as the axis of that name
+of the first array that has one.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,6 +43,16 @@ def automatic(function: Callable[..., Array], arrays: Sequence[Any], axes: Seque
         used.update(own)
     target = jax.NamedSharding(meshes[0], jax.P(*spec))
     return jax.sharding.auto_axes(function, out_sharding=target)(*arrays)
+
+
+def devices(*arrays: Any) -> int:
+    """Returns over how many devices the compiler may split work on these arrays, 1 if types do not tell."""
+    meshes = [jax.sharding.get_abstract_mesh(), *(_sharding(x).mesh for x in arrays)]
+    split = (AxisType.Auto, AxisType.Explicit)
+    return max(
+        math.prod(size for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True) if kind in split)
+        for mesh in meshes
+    )
 
 
 def _sharding(x: Any) -> Any:

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kernels import sharding
 from kernels.arrays import accumulator, filled, narrow, pushforward, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
@@ -357,7 +358,8 @@ def _tiled(function, blocks: Blocks, query, key1, *arrays):
     """Calls `function(tiling, *arrays)` with block sizes for the platform that it is compiled for."""
     batch, queries, heads, _ = query.shape
     sizes = (batch, heads, queries, key1.shape[1])
-    cpu, accelerator = (tiles.tiling(*sizes, budget, blocks) for budget in (CPU, ACCELERATOR))
+    count = sharding.devices(query)
+    cpu, accelerator = (tiles.tiling(*sizes, budget, blocks, count) for budget in (CPU, ACCELERATOR))
     if cpu == accelerator:
         return function(cpu, query, key1, *arrays)
     on_cpu, elsewhere = functools.partial(function, cpu), functools.partial(function, accelerator)
