@@ -41,8 +41,12 @@ def automatic(function: Callable[..., Array], arrays: Sequence[Any], axes: Seque
         own = () if part is None else part if isinstance(part, tuple) else (part,)
         spec.append(part if used.isdisjoint(own) else None)
         used.update(own)
-    target = jax.NamedSharding(meshes[0], jax.P(*spec))
-    return jax.sharding.auto_axes(function, out_sharding=target)(*arrays)
+    mesh = meshes[0]
+    explicit = tuple(
+        name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit
+    )
+    target = jax.NamedSharding(mesh, jax.P(*spec))
+    return jax.sharding.auto_axes(function, axes=explicit, out_sharding=target)(*arrays)
 
 
 def devices(*arrays: Any) -> int:
