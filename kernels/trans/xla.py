@@ -119,7 +119,9 @@ def backward(
         dsoftmax = product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
         part, own = softmax(start, stop, 0, end), delta[:, :, start:stop]
         if exact:
-            own += jnp.sum(part * dsoftmax, axis=-1, keepdims=True)
+            total = jnp.sum(part, axis=-1, keepdims=True)  # 1 but for rounding, 0 where nothing is allowed
+            mean = jnp.sum(part * dsoftmax, axis=-1, keepdims=True) / jnp.where(total > 0, total, 1)
+            own += mean
         part *= dsoftmax - own
         dkernel.append(filled(part.astype(kernel_logits.dtype), 3, columns))
         # What this tile is the first to see is seen by every later row: one product for all of them.

@@ -133,25 +133,32 @@ def backward(
     def tile(gradients, start):
         q, g, row_lse, row_delta = (_slice(a, start, tiles.queries) for a in (query, dout, lse, delta))
 
-        def weights(chunk, k_start, k2, v2):
+        def terms(chunk, k_start, k2, v2):
             left, gain = tiles.gather(key1, start, chunk), tiles.gather(value1, start, chunk)
             a, b = q[..., None, :] * left, g[..., None, :] * gain
             logit = precise("bgtrjd,bgkd->bgtrjk", a, k2)
-            weight = jnp.exp(logit - row_lse[..., None, None])
-            weight = jnp.where(tiles.seen(start, chunk, k_start), weight, 0)
-            return left, a, b, weight, product("bgtrjd,bgkd->bgtrjk", b, v2)
+            logit = jnp.where(tiles.seen(start, chunk, k_start), logit, MASKED)
+            return left, a, b, logit, product("bgtrjd,bgkd->bgtrjk", b, v2)
 
-        def block_of_delta(k_start, total):
+        def block_of_delta(k_start, state):
             k2, v2 = (_slice(a, k_start, tiles.second) for a in (key2, value2))
 
-            def pairs(chunk, total):
-                *_, weight, dweight = weights(chunk, k_start, k2, v2)
-                return total + jnp.sum(weight * dweight, axis=(4, 5))
+            def pairs(chunk, state):
+                top, total, sums = state
+                *_, logit, dweight = terms(chunk, k_start, k2, v2)
+                higher = jnp.maximum(top, jax.lax.stop_gradient(jnp.max(logit, axis=(4, 5))))
+                weight, rescale = jnp.exp(logit - higher[..., None, None]), jnp.exp(top - higher)
+                more = jnp.sum(weight, axis=(4, 5)), jnp.sum(weight * dweight, axis=(4, 5))
+                return higher, *(x * rescale + y for x, y in zip((total, sums), more, strict=True))
 
-            return _loop(tiles.chunks(start), pairs, total)
+            return _loop(tiles.chunks(start), pairs, state)
 
         if exact:
-            row_delta = tiles.over_blocks(start, block_of_delta, row_delta)
+            # Weights are normalised anew: the logits of the forward pass may differ in the last bit, and
+            # where logits are large that is more than the weights of all pairs but one.
+            zero = jnp.zeros_like(row_lse)
+            top, total, sums = tiles.over_blocks(start, block_of_delta, (zero + MASKED, zero, zero))
+            row_lse, row_delta = top + jnp.log(total), row_delta + sums / total
 
         def block(k_start, state):
             dq, dkey1, dkey2, dvalue1, dvalue2 = state
@@ -159,7 +166,8 @@ def backward(
 
             def pairs(chunk, state):
                 dq, dkey1, dk2, dvalue1, dv2 = state
-                left, a, b, weight, dweight = weights(chunk, k_start, k2, v2)
+                left, a, b, logit, dweight = terms(chunk, k_start, k2, v2)
+                weight = jnp.exp(logit - row_lse[..., None, None])
                 dlogit = weight * (dweight - row_delta[..., None, None])
                 da = product("bgtrjk,bgkd->bgtrjd", dlogit, k2)
                 db = product("bgtrjk,bgkd->bgtrjd", weight, v2)
