@@ -1,5 +1,6 @@
 """Dtypes, sizes and padding, shared by the implementations of several operations."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -46,3 +47,21 @@ def filled(x: Array, axis: int, size: Size, value: float = 0) -> Array:
 def zeros(like: Array, shape: tuple[Size, ...], dtype: jnp.dtype) -> Array:
     """Returns zeros that vary over the mesh axes of `like`, as the carry of a loop in `shard_map` must."""
     return jax.lax.full_like(like, 0, dtype, shape)
+
+
+def pushforward(
+    function: Callable[..., Any], arrays: Sequence[Array], tangents: Sequence[Array | None]
+) -> Any:
+    """Computes the tangents of a function's results from those of its arguments, None for zero."""
+
+    def of_moved(*moved):
+        left = iter(moved)
+        return function(*(x if t is None else next(left) for x, t in zip(arrays, tangents, strict=True)))
+
+    moving = [(x, t) for x, t in zip(arrays, tangents, strict=True) if t is not None]
+    return jax.jvp(of_moved, *zip(*moving, strict=True))[1]
+
+
+def narrow(*arrays: Array) -> bool:
+    """Returns whether all arrays have 16 bits: a result rounded to them is too coarse to compute with."""
+    return all(a.dtype.itemsize <= 2 for a in arrays)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels import chips, dispatch, proofs, timing
+from kernels import chips, implementations, proofs, timing
 from kernels.proofs import Proof
 
 MODELS = (
@@ -54,7 +54,7 @@ GIVEN, ANSWER, STAGE = "given", "answer", "stage"
 class Call:
     """A call of an operation: its settings and the shapes and dtypes of its arrays, None for no mask."""
 
-    operation: dispatch.Operation
+    operation: implementations.Operation
     config: Any
     avals: tuple[jax.ShapeDtypeStruct | None, ...]
 
@@ -134,7 +134,7 @@ def describe(proof: Proof) -> str:
 def calls_of(program: tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]) -> list[Call]:
     """Returns the calls with `implementation=None` that a function makes, without running it."""
     function, args, kwargs = program
-    with dispatch.collecting() as collected:
+    with implementations.collecting() as collected:
         jax.jit(function).lower(*args, **kwargs)
     return [Call(*call) for call in collected]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from kernels import checks, dispatch
+from kernels import checks, dispatch, sharding
 from kernels.arrays import accumulator
 from kernels.trans import reference
 from kernels.trans.reference import Config
@@ -37,7 +37,8 @@ def trans(
         premise: the relation that it is applied to.
         causal: allow only a <= x; X and A must be equal.
         mask: True where allowed, broadcast to kernel_logits: [..., 1, 1, A] for padding. A row with nothing
-            allowed gives 0 and has no gradient.
+            allowed gives 0 and has no gradient. Logits that are masked, and rows of the premise whose column
+            is masked in every row, are not read: they may be NaN.
         implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
             "tpu_interpret", or several to try in order.
 
@@ -52,9 +53,21 @@ def trans(
     if 0 in (*batch, heads, rows, columns, outputs):  # an empty result, or a sum over nothing
         dispatch.checked_names(OPERATION, implementation)
         return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)
-    flat = [None if x is None else checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise, mask)]
-    out = dispatch.run(OPERATION, config, *flat, implementation=implementation)
-    return out.reshape(*batch, heads, rows, outputs)
+
+    def apply(*arrays):
+        logits, premise, mask = (None if x is None else checks.flatten_batch(x, batch, 3) for x in arrays)
+        if mask is None:
+            out = dispatch.run(OPERATION, config, logits, premise, None, implementation=implementation)
+        else:
+            # What is excluded everywhere may hold anything, also NaN, and a product with a weight of 0 would
+            # let that through.
+            where = reference.allowed(config, rows, columns, mask)
+            premise = jnp.where(where.any(2)[..., None], premise, 0)
+            out = dispatch.run(OPERATION, config, logits, premise, mask, implementation=implementation)
+            out = jnp.where(where.any(3)[..., None], out, 0)
+        return out.reshape(*batch, heads, rows, outputs)
+
+    return sharding.automatic(apply, (kernel_logits, premise, mask), ("*hxa", "*hay"), "*hxy")
 
 
 def checked(

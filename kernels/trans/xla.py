@@ -8,6 +8,7 @@ almost half of the work.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import accumulator, filled
+from kernels.arrays import accumulator, filled, narrow
 from kernels.trans.reference import Config, allowed
 
 # With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile
@@ -63,33 +64,65 @@ def _forward_tile(config, kernel_logits, premise, mask):
     return out.astype(premise.dtype), lse[..., 0]
 
 
+def tangent(config: Config, *operands: Any) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
+    """Tangents of `forward`'s results; `operands` are its arrays, its results, and tangents or None.
+
+    dU = (S * (dK - mean)) P + S dP, where mean = sum_a S dK is the tangent of the log-sum-exp.
+    """
+    kernel_logits, premise, mask, out, lse, dkernel, dpremise = operands
+    dtype = lse.dtype
+    parts = []
+    for start, stop, end in row_tiles(config, kernel_logits, None):
+        here = config_of(config, start)
+        allow = allowed(here, stop - start, end, cut(mask, start, stop, 0, end))
+        softmax = _softmax(config, kernel_logits, mask, lse, start, stop, 0, end)
+        dout, mean = jnp.zeros((), dtype), jnp.zeros_like(lse[:, :, start:stop])
+        if dkernel is not None:
+            change = dkernel[:, :, start:stop, :end].astype(dtype)
+            change = softmax * (change if allow is None else jnp.where(allow, change, 0))
+            mean = jnp.sum(change, axis=-1)
+            change -= softmax * mean[..., None]
+            dout += product(change, premise[:, :, :end], 3, 2, dtype)
+        if dpremise is not None:
+            dout += product(softmax, dpremise[:, :, :end], 3, 2, dtype)
+        parts.append((dout, mean))
+    dout, dlse = (jnp.concatenate(part, axis=2) for part in zip(*parts, strict=True))
+    return dout.astype(out.dtype), dlse
+
+
 def backward(
-    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None
+    config: Config,
+    *operands: Any,
+    blocks: Mapping[str, int] | None = None,
+    dresidual: Float[Array, "B H X"] | None = None,
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
     """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent dU.
 
     dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU, where S is computed again from
-    the log-sum-exp. `out` and `lse` may be those of longer rows of which these columns are a part; the
-    gradients are then those of the part.
+    the log-sum-exp. `dresidual` is the cotangent of the log-sum-exp.
     """
     kernel_logits, premise, mask, out, lse, dout = operands
     dtype = lse.dtype
-    delta = jnp.sum(dout.astype(dtype) * out.astype(dtype), axis=-1, keepdims=True)
-    lse = lse[..., None]
+    # In 16 bits the output is too coarse: where a row's weights are concentrated, Delta almost cancels dS.
+    exact = narrow(kernel_logits, premise)
+    delta = jnp.zeros_like(lse) if exact else jnp.sum(dout.astype(dtype) * out.astype(dtype), axis=-1)
+    if dresidual is not None:
+        delta -= dresidual
+    delta = delta[..., None]
     tiles = row_tiles(config, kernel_logits, blocks)
     rows, columns = kernel_logits.shape[2:]
-
-    def softmax(start, stop, first, end):
-        """S at the rows start..stop and the columns first..end."""
-        part = kernel_logits[:, :, start:stop, first:end].astype(dtype)
-        part = _masked(config_of(config, start - first), part, cut(mask, start, stop, first, end))
-        return jnp.exp(part - lse[:, :, start:stop])
+    softmax = functools.partial(_softmax, config, kernel_logits, mask, lse)
 
     dkernel, dpremise = [], []
     first = 0
     for start, stop, end in tiles:
         dsoftmax = product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
-        part = softmax(start, stop, 0, end) * (dsoftmax - delta[:, :, start:stop])
+        part, own = softmax(start, stop, 0, end), delta[:, :, start:stop]
+        if exact:
+            total = jnp.sum(part, axis=-1, keepdims=True)  # 1 but for rounding, 0 where nothing is allowed
+            mean = jnp.sum(part * dsoftmax, axis=-1, keepdims=True) / jnp.where(total > 0, total, 1)
+            own += mean
+        part *= dsoftmax - own
         dkernel.append(filled(part.astype(kernel_logits.dtype), 3, columns))
         # What this tile is the first to see is seen by every later row: one product for all of them.
         part = product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
@@ -97,6 +130,13 @@ def backward(
         first = end
     # Columns that no row sees are there with a row_offset only.
     return jnp.concatenate(dkernel, axis=2), filled(jnp.concatenate(dpremise, axis=2), 2, columns)
+
+
+def _softmax(config, kernel_logits, mask, lse, start, stop, first, end):
+    """S at the rows start..stop and the columns first..end, from the log-sum-exp."""
+    part = kernel_logits[:, :, start:stop, first:end].astype(lse.dtype)
+    part = _masked(config_of(config, start - first), part, cut(mask, start, stop, first, end))
+    return jnp.exp(part - lse[:, :, start:stop, None])
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from kernels import checks, dispatch
+from kernels import checks, dispatch, sharding
 from kernels.arrays import Size, accumulator
 from kernels.trilinear import reference
 from kernels.trilinear.reference import Config
@@ -70,9 +70,13 @@ def trilinear_attention(
     if 0 in (*batch, length, heads):  # nobody attends
         dispatch.checked_names(OPERATION, implementation)
         return jnp.zeros((*batch, length, heads, features), arrays[0].dtype)
-    flat = [checks.flatten_batch(x, batch, 3) for x in arrays]
-    out = dispatch.run(OPERATION, config, *flat, implementation=implementation)
-    return out.reshape(*batch, length, heads, features)
+
+    def attend(*arrays):
+        flat = [checks.flatten_batch(x, batch, 3) for x in arrays]
+        out = dispatch.run(OPERATION, config, *flat, implementation=implementation)
+        return out.reshape(*batch, length, heads, features)
+
+    return sharding.automatic(attend, arrays, ("*nhd",), "*nhd")
 
 
 def _checked_batch(query, key1, key2, value1, value2) -> tuple[Size, ...]:

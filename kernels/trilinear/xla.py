@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import Size, accumulator, round_up, zeros
+from kernels.arrays import Size, accumulator, narrow, pushforward, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config, in_order
 
@@ -62,7 +62,7 @@ def forward(
     """
     dtype = arrays[3].dtype
     config, (query, key1, key2, value1, value2) = config.smaller_window_first(arrays)
-    tiles, product = _tiles(config, query, key1, blocks), _products(key2.dtype)
+    tiles, (precise, product) = _tiles(config, query, key1, blocks), _products(key2.dtype)
     query = _heads(tiles, query) * config.scale
     key1, value1 = _first(tiles, key1), _first(tiles, value1)
     key2, value2 = _second(tiles, key2), _second(tiles, value2)
@@ -76,11 +76,11 @@ def forward(
             def pairs(chunk, state):
                 top, total, sums = state
                 left = tiles.gather(key1, start, chunk)
-                logit = product("bgtrjd,bgkd->bgtrjk", q[..., None, :] * left, k2)
+                logit = precise("bgtrjd,bgkd->bgtrjk", q[..., None, :] * left, k2)
                 logit = jnp.where(tiles.seen(start, chunk, k_start), logit, MASKED)
                 # A row may have seen nothing yet: its weights are then exp(0) of masked logits. The first
                 # real logit, at the latest the query's own, wipes them out: exp(MASKED - real) = 0.
-                higher = jnp.maximum(top, jnp.max(logit, axis=(4, 5)))
+                higher = jnp.maximum(top, jax.lax.stop_gradient(jnp.max(logit, axis=(4, 5))))
                 weight = jnp.exp(logit - higher[..., None, None])
                 rescale = jnp.exp(top - higher)
                 total = total * rescale + jnp.sum(weight, axis=(4, 5))
@@ -99,14 +99,33 @@ def forward(
     return _positions(tiles, out).astype(dtype), jnp.swapaxes(_positions(tiles, lse), 1, 2)
 
 
-def backward(config: Config, *operands: Array, blocks: Mapping[str, int] | None = None) -> tuple[Array, ...]:
-    """Gradients of `forward`'s arrays; `operands` are these, its output, log-sum-exp and the cotangent."""
+def tangent(config: Config, *operands: Any) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
+    """Tangents of `forward`'s results; `operands` are its arrays, its results, and tangents or None."""
+    return pushforward(lambda *moved: forward(config, *moved), operands[:5], operands[7:])
+
+
+def backward(
+    config: Config,
+    *operands: Array,
+    blocks: Mapping[str, int] | None = None,
+    dresidual: Float[Array, "B H N"] | None = None,
+) -> tuple[Array, ...]:
+    """Gradients of `forward`'s arrays.
+
+    `operands` are these, its output, log-sum-exp and the output's cotangent; `dresidual` is the cotangent of
+    the log-sum-exp.
+    """
     *arrays, out, lse, dout = operands
     swapped, (query, key1, key2, value1, value2) = config.smaller_window_first(arrays)
-    tiles, product = _tiles(swapped, query, key1, blocks), _products(key2.dtype)
+    tiles, (precise, product) = _tiles(swapped, query, key1, blocks), _products(key2.dtype)
     query, out, dout = (_heads(tiles, a) for a in (query, out, dout))
-    lse = _heads(tiles, jnp.swapaxes(lse, 1, 2)[..., None])[..., 0]
-    delta = jnp.sum(out * dout, axis=-1)  # sum_jk P dP of each row
+    lse = _rows(tiles, lse)
+    # sum_jk P dP of each row. In 16 bits the output is too coarse to compute it from: where a row's weights
+    # are concentrated, it almost cancels dP.
+    exact = narrow(*arrays)
+    delta = jnp.zeros_like(lse) if exact else jnp.sum(out * dout, axis=-1)
+    if dresidual is not None:
+        delta -= _rows(tiles, dresidual)
     query = query * config.scale
     key1, value1 = _first(tiles, key1), _first(tiles, value1)
     key2, value2 = _second(tiles, key2), _second(tiles, value2)
@@ -114,18 +133,41 @@ def backward(config: Config, *operands: Array, blocks: Mapping[str, int] | None 
     def tile(gradients, start):
         q, g, row_lse, row_delta = (_slice(a, start, tiles.queries) for a in (query, dout, lse, delta))
 
+        def terms(chunk, k_start, k2, v2):
+            left, gain = tiles.gather(key1, start, chunk), tiles.gather(value1, start, chunk)
+            a, b = q[..., None, :] * left, g[..., None, :] * gain
+            logit = precise("bgtrjd,bgkd->bgtrjk", a, k2)
+            logit = jnp.where(tiles.seen(start, chunk, k_start), logit, MASKED)
+            return left, a, b, logit, product("bgtrjd,bgkd->bgtrjk", b, v2)
+
+        def block_of_delta(k_start, state):
+            k2, v2 = (_slice(a, k_start, tiles.second) for a in (key2, value2))
+
+            def pairs(chunk, state):
+                top, total, sums = state
+                *_, logit, dweight = terms(chunk, k_start, k2, v2)
+                higher = jnp.maximum(top, jax.lax.stop_gradient(jnp.max(logit, axis=(4, 5))))
+                weight, rescale = jnp.exp(logit - higher[..., None, None]), jnp.exp(top - higher)
+                more = jnp.sum(weight, axis=(4, 5)), jnp.sum(weight * dweight, axis=(4, 5))
+                return higher, *(x * rescale + y for x, y in zip((total, sums), more, strict=True))
+
+            return _loop(tiles.chunks(start), pairs, state)
+
+        if exact:
+            # Weights are normalised anew: the logits of the forward pass may differ in the last bit, and
+            # where logits are large that is more than the weights of all pairs but one.
+            zero = jnp.zeros_like(row_lse)
+            top, total, sums = tiles.over_blocks(start, block_of_delta, (zero + MASKED, zero, zero))
+            row_lse, row_delta = top + jnp.log(total), row_delta + sums / total
+
         def block(k_start, state):
             dq, dkey1, dkey2, dvalue1, dvalue2 = state
             k2, v2 = (_slice(a, k_start, tiles.second) for a in (key2, value2))
 
             def pairs(chunk, state):
                 dq, dkey1, dk2, dvalue1, dv2 = state
-                left, gain = tiles.gather(key1, start, chunk), tiles.gather(value1, start, chunk)
-                a, b = q[..., None, :] * left, g[..., None, :] * gain
-                logit = product("bgtrjd,bgkd->bgtrjk", a, k2)
+                left, a, b, logit, dweight = terms(chunk, k_start, k2, v2)
                 weight = jnp.exp(logit - row_lse[..., None, None])
-                weight = jnp.where(tiles.seen(start, chunk, k_start), weight, 0)
-                dweight = product("bgtrjd,bgkd->bgtrjk", b, v2)
                 dlogit = weight * (dweight - row_delta[..., None, None])
                 da = product("bgtrjk,bgkd->bgtrjd", dlogit, k2)
                 db = product("bgtrjk,bgkd->bgtrjd", weight, v2)
@@ -284,12 +326,18 @@ def _first(tiles: _Tiles, x: Float[Array, "B N G D"]) -> Float[Array, "B G n D"]
 
 
 def _second(tiles: _Tiles, x: Float[Array, "B N G D"]) -> Float[Array, "B G n D"]:
-    """Second keys or their values, in their own type: they are operands of matrix products."""
+    """Second keys or their values, in the type of sums."""
+    x = x.astype(accumulator(x.dtype))
     return _pad(jnp.swapaxes(x, 1, 2), 0, tiles.padded - tiles.length + tiles.second)
 
 
 def _pad(x: Array, front: int, back: int) -> Array:
     return jnp.pad(x, [(0, 0), (0, 0), (front, back), *[(0, 0)] * (x.ndim - 3)])
+
+
+def _rows(tiles: _Tiles, x: Float[Array, "B H N"]) -> Float[Array, "B G n R"]:
+    """A number of each query row, as `_heads` lays out vectors."""
+    return _heads(tiles, jnp.swapaxes(x, 1, 2)[..., None])[..., 0]
 
 
 def _positions(tiles: _Tiles, x: Float[Array, "tiles B G T R *rest"]) -> Float[Array, "B N H *rest"]:
@@ -303,19 +351,15 @@ def _positions(tiles: _Tiles, x: Float[Array, "tiles B G T R *rest"]) -> Float[A
 # -----------------------------------------------------------------------------------------------
 
 
-def _products(dtype: jnp.dtype) -> Callable[[str, Array, Array], Array]:
-    """Makes einsum of operands rounded to `dtype`, that of the inputs, with sums in float32 at least."""
+def _products(dtype: jnp.dtype) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    """Returns einsum for logits and for other products, of inputs of some dtype.
 
-    def product(equation: str, left: Array, right: Array) -> Array:
-        return jnp.einsum(
-            equation,
-            left.astype(dtype),
-            right.astype(dtype),
-            precision=jax.lax.Precision.HIGHEST,
-            preferred_element_type=accumulator(dtype),
-        )
-
-    return product
+    Logits are always precise: they are large, and their errors are not relative. With inputs of 16 bits the
+    other products lose nothing more in the default precision of a chip.
+    """
+    precise = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+    wide = dtype.itemsize > 2
+    return precise, precise if wide else functools.partial(jnp.einsum, precision=jax.lax.Precision.DEFAULT)
 
 
 def _slice(x: Array, start: int | Array, size: int) -> Array:

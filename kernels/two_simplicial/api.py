@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from kernels import checks, dispatch
+from kernels import checks, dispatch, sharding
 from kernels.two_simplicial import reference
 from kernels.two_simplicial.reference import Config, Logit
 
@@ -50,7 +50,7 @@ def two_simplicial_attention(
         bilinear: for each head the tensor B that makes one vector of a pair's two.
         logit: "unsigned", "trilinear" or "signed".
         mask: True where attention is allowed; each axis full or of size 1. A query with nothing allowed gives
-            0 and has no gradient.
+            0 and has no gradient. Keys and values that no query may attend to are not read: they may be NaN.
         scale: what logits are multiplied by, a positive Python number. The paper has none.
         eps: keeps the gradient of the unsigned logit finite where the product is 0.
         implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
@@ -61,14 +61,37 @@ def two_simplicial_attention(
         NotImplementedError: an implementation asked for does not support these arguments, or not this
             platform.
     """
-    config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
-    *_, n, heads, _ = jnp.shape(query)
-    keys, features = jnp.shape(key1)[-3], jnp.shape(bilinear)[1]
+    config, arrays = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
+    *batch, n, heads, _ = arrays[0].shape
+    keys, features = arrays[1].shape[-3], arrays[4].shape[1]
     if 0 in (*batch, n, keys, heads, features):  # nothing to attend to, or nobody who does
         dispatch.checked_names(OPERATION, implementation)
-        return jnp.zeros((*batch, n, heads, features), jnp.result_type(*arrays[:5]))
-    out = dispatch.run(OPERATION, config, *arrays, implementation=implementation)
-    return out.reshape(*batch, n, heads, features)
+        return jnp.zeros((*batch, n, heads, features), arrays[0].dtype)
+
+    def attend(*arrays):
+        *arrays, bilinear, mask = arrays
+        arrays = [checks.flatten_batch(x, batch, 3) for x in arrays]
+        if mask is None:
+            out = dispatch.run(OPERATION, config, *arrays, bilinear, None, implementation=implementation)
+        else:
+            mask = checks.flatten_batch(mask, batch, 3)
+            arrays, attending = _unread_as_zero(*arrays, mask)
+            out = dispatch.run(OPERATION, config, *arrays, bilinear, mask, implementation=implementation)
+            out = jnp.where(attending, out, 0)
+        return out.reshape(*batch, n, heads, features)
+
+    return sharding.automatic(attend, arrays, ("*nhd", "*mhd", "*mhd", "*mhe", "hfes"), "*nhf")
+
+
+def _unread_as_zero(query, key1, key2, value, mask):
+    """Returns the arrays with 0 for what the mask excludes everywhere, and which queries attend to anything.
+
+    What is excluded may hold anything, also NaN, and a product with a weight of 0 would let that through.
+    """
+    attending = mask.any((2, 3))[..., None, None]
+    first, second = (mask.any(axes)[..., None, None] for axes in ((1, 3), (1, 2)))
+    read = (attending, query), (first, key1), (second, key2), (first | second, value)
+    return [jnp.where(*pair, 0) for pair in read], attending
 
 
 def _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps):
@@ -97,8 +120,7 @@ def _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps):
     if logit == "signed" and depth % 3:
         raise ValueError(f"query: got D = {depth}, expected a multiple of 3 with logit='signed'")
     mask = checks.mask(mask, (*batch, n, m, m), "[..., N, M, M]")
-    arrays = [checks.flatten_batch(x, batch, 3) for x in (query, key1, key2, value)]
-    return config, (*arrays, bilinear, None if mask is None else checks.flatten_batch(mask, batch, 3)), batch
+    return config, (query, key1, key2, value, bilinear, mask)
 
 
 def _outputs(config, query, key1, key2, value, bilinear, mask, *_):

@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import accumulator, filled, round_up, zeros
+from kernels import sharding
+from kernels.arrays import accumulator, filled, narrow, pushforward, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
 from kernels.two_simplicial.reference import Config, logits
@@ -67,29 +68,49 @@ def forward(
     return out.astype(inputs[3].dtype), lse
 
 
-def backward(config: Config, *operands: Any, blocks: Blocks = None) -> tuple[Array, ...]:
+def tangent(config: Config, *operands: Any) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
+    """Tangents of `forward`'s results; `operands` are its arrays, its results, and tangents or None."""
+    *inputs, mask, _, _ = operands[:8]
+    return pushforward(lambda *moved: forward(config, *moved, mask), inputs, operands[8:])
+
+
+def backward(
+    config: Config, *operands: Any, blocks: Blocks = None, dresidual: Float[Array, "B H N"] | None = None
+) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear, in their types.
 
-    `operands` are the arrays of `forward`, its results, and the cotangent of its output.
+    `operands` are the arrays of `forward`, its results, and the cotangent of its output; `dresidual` is the
+    cotangent of its log-sum-exp.
     """
     *inputs, mask, out, lse, dout = operands
     dtype, precision = accumulator(*inputs), _precision(*inputs)
+    # In 16 bits the output is too coarse to compute delta from: where a row's weights are concentrated, it
+    # almost cancels dweight.
+    exact = narrow(*inputs)
 
-    def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, *mask):
+    def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, others):
+        mask, dresidual = others
+
         def of_chunk(arrays, bilinear, mask):
-            *gradients, dbilinear = _backward(config, tiling, precision, arrays, bilinear, mask)
+            *vectors, lse, delta, dout = arrays
+            if exact:
+                lse, mean = _delta(config, tiling, precision, (*vectors, dout), bilinear, mask)
+                delta += mean
+            arrays = *vectors, lse, delta, dout
+            *gradients, dbilinear = _backward(config, tiling, precision, arrays, bilinear, mask, exact)
             return gradients, (dbilinear,)
 
         out, dout = _heads_first(dtype, out, dout)
-        delta = jnp.sum(out * dout, axis=-1)
+        delta = jnp.zeros_like(lse) if exact else jnp.sum(out * dout, axis=-1)
+        if dresidual is not None:
+            delta -= dresidual
         arrays = (*_heads_first(dtype, query, key1, key2, value), lse, delta, dout)
-        bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
-        gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear, mask)
+        gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear.astype(dtype), mask)
         return *(jnp.swapaxes(g, 1, 2) for g in gradients), dbilinear
 
     # In one program with the forward pass, sharing layouts and products with it costs more than it saves.
     held = jax.lax.optimization_barrier((*inputs, out, lse, dout))
-    gradients = _tiled(at, blocks, *held, *(() if mask is None else (mask,)))
+    gradients = _tiled(at, blocks, *held, (mask, dresidual))
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
@@ -136,16 +157,10 @@ def _forward(config, tiling, precision, arrays, bilinear, mask):
 
         def of_queries(_, xs):
             t, crossed, queries, top, sums = xs
-            raw = form.raw(Groups(crossed, queries, first, groups.second))
-            permitted = allowed(s, t)
-            if permitted is not None:
-                raw = jnp.where(permitted, raw, form.least)
+            raw, permitted = _raw(form, Groups(crossed, queries, first, groups.second), allowed(s, t))
             largest = jax.lax.stop_gradient(form.logit(jnp.max(raw, axis=(2, 3))))
             top, before = jnp.maximum(top, largest), top
-            weight = jnp.exp(form.logit(raw) - top[:, :, None, None])
-            if permitted is not None:
-                weight = jnp.where(permitted, weight, 0)
-            weight = _flat(weight)
+            weight = _flat(_weights(form.logit(raw), top, permitted))
             sums = sums * jnp.exp(before - top)[:, :, None]
             return None, (top, sums + jnp.einsum("bhfp,bhpq->bhfq", pairs, weight, precision=precision))
 
@@ -166,8 +181,11 @@ def _forward(config, tiling, precision, arrays, bilinear, mask):
     return tiles.unblocked(out, 2, size), tiles.unblocked(lse, 2, size)
 
 
-def _backward(config, tiling, precision, arrays, bilinear, mask):
-    """One chunk, heads first: the gradients of query, key1, key2, value and bilinear."""
+def _backward(config, tiling, precision, arrays, bilinear, mask, exact):
+    """One chunk, heads first: the gradients of query, key1, key2, value and bilinear.
+
+    With `exact` delta is subtracted outside of a product, in which a chip may round it.
+    """
     query, key1, key2, value, lse, delta, dout = arrays
     form = form_of(config)
     size, keys = query.shape[2], key1.shape[2]
@@ -186,25 +204,24 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
         s, crossed, first, value1 = xs
         pairs, from_pairs = jax.vjp(functools.partial(_pairs, precision), value1, value, bilinear)
         # One more feature, 1, whose cotangent is -delta: the product below is then dweight - delta.
-        extended = jnp.concatenate([pairs, jnp.ones_like(pairs[..., :1])], axis=-1)
+        one = jnp.ones_like(pairs[..., :1])
+        extended = pairs if exact else jnp.concatenate([pairs, one], axis=-1)
 
         def of_queries(carry, xs):
             dfirst, dsecond, dpairs = carry
-            t, crossed, queries, dqueries, lse, dout = xs
+            t, crossed, queries, dqueries, lse, delta, dout = xs
             tile = Groups(crossed, queries, first, groups.second)
-            raw = form.raw(tile)
-            permitted = allowed(s, t)
-            if permitted is not None:
-                raw = jnp.where(permitted, raw, form.least)
+            raw, permitted = _raw(form, tile, allowed(s, t))
             logit = form.logit(raw)
-            weight = jnp.exp(logit - lse[:, :, None, None])
-            if permitted is not None:
-                weight = jnp.where(permitted, weight, 0)
+            weight = _weights(logit, lse, permitted)
             # Barriers: each of these is computed once, not again inside every loop that uses it.
             weight, logit = jax.lax.optimization_barrier((weight, logit))
             rise = jnp.einsum("bhpf,bhqf->bhpq", extended, dout, precision=precision)
             rise = jax.lax.optimization_barrier(rise.reshape(weight.shape))
-            dpairs += jnp.einsum("bhpq,bhqf->bhpf", _flat(weight), dout[..., :-1], precision=precision)
+            if exact:
+                rise -= delta[:, :, None, None]
+            dout = dout[..., : pairs.shape[-1]]
+            dpairs += jnp.einsum("bhpq,bhqf->bhpf", _flat(weight), dout, precision=precision)
             gradients = form.backward(tile, logit, weight * rise)
             dfirst = jax.tree.map(jnp.add, dfirst, gradients.first)
             dsecond = jax.tree.map(jnp.add, dsecond, gradients.second)
@@ -212,19 +229,71 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
             return (dfirst, dsecond, dpairs), (gradients.crossed, dqueries)
 
         carry = (jax.tree.map(nothing, first), dsecond, nothing(pairs))
-        xs = (jnp.arange(lse_blocks.shape[0]), crossed, groups.queries, dqueries, lse_blocks, dout_blocks)
+        xs = (jnp.arange(lse_blocks.shape[0]), crossed, groups.queries, dqueries, lse_blocks, *dout_blocks)
         (dfirst, dsecond, dpairs), (dcrossed, dqueries) = jax.lax.scan(of_queries, carry, xs)
         dvalue1, dvalue2, more = from_pairs(dpairs)
         return (dqueries, dsecond, dvalue + dvalue2, dbilinear + more), (dcrossed, dfirst, dvalue1)
 
     lse_blocks = tiles.blocked(lse, 2, tiling.queries)
-    dout_blocks = tiles.blocked(jnp.concatenate([dout, -delta[..., None]], axis=-1), 2, tiling.queries)
+    extended = dout if exact else jnp.concatenate([dout, -delta[..., None]], axis=-1)
+    dout_blocks = tuple(tiles.blocked(x, 2, tiling.queries) for x in (delta, extended))
     values = tiles.blocked(value, 2, tiling.j)
     carry = jax.tree.map(nothing, (groups.queries, groups.second, value, bilinear))
     xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
     (dqueries, dsecond, dvalue, dbilinear), (dcrossed, dfirst, dvalue1) = jax.lax.scan(of_keys, carry, xs)
     dquery, dkey1, dkey2 = from_groups(Groups(dcrossed, dqueries, dfirst, dsecond))
     return dquery, dkey1, dkey2, dvalue + tiles.unblocked(dvalue1, 2, keys), dbilinear
+
+
+def _delta(config, tiling, precision, arrays, bilinear, mask):
+    """The log-sum-exp of each query of one chunk, and the mean of dweight by its weights: twice [B, H, N].
+
+    Weights are normalised anew: the logits of the forward pass may differ in the last bit, and where logits
+    are large that is more than the weights of all pairs but one.
+    """
+    query, key1, key2, value, dout = arrays
+    form = form_of(config)
+    size, keys = query.shape[2], key1.shape[2]
+    groups = form.prepare(tiles.blocked(query, 2, tiling.queries), tiles.blocked(key1, 2, tiling.j), key2)
+    allowed = _allowed_in(mask, tiling, size, keys)
+
+    def of_keys(carry, xs):
+        s, crossed, first, value1 = xs
+        pairs = _pairs(precision, value1, value, bilinear)
+
+        def of_queries(_, xs):
+            t, crossed, queries, dout, top, total, sums = xs
+            raw, permitted = _raw(form, Groups(crossed, queries, first, groups.second), allowed(s, t))
+            logit = form.logit(raw)
+            top, before = jnp.maximum(top, jax.lax.stop_gradient(jnp.max(logit, axis=(2, 3)))), top
+            weight = _weights(logit, top, permitted)
+            rise = jnp.einsum("bhpf,bhqf->bhpq", pairs, dout, precision=precision)
+            more = jnp.sum(weight, axis=(2, 3)), jnp.sum(_flat(weight) * rise, axis=2)
+            total, sums = (x * jnp.exp(before - top) + y for x, y in zip((total, sums), more, strict=True))
+            return None, (top, total, sums)
+
+        xs = (jnp.arange(dout_blocks.shape[0]), crossed, groups.queries, dout_blocks, *carry)
+        return jax.lax.scan(of_queries, None, xs)[1], None
+
+    dout_blocks = tiles.blocked(dout, 2, tiling.queries)
+    values = tiles.blocked(value, 2, tiling.j)
+    zero = jnp.zeros_like(dout_blocks[..., 0])
+    least = zero + form.logit(jnp.asarray(form.least, query.dtype))
+    xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
+    (top, total, sums), _ = jax.lax.scan(of_keys, (least, zero, zero), xs)
+    total = jnp.where(total > 0, total, 1)
+    return tuple(tiles.unblocked(x, 2, size) for x in (top + jnp.log(total), sums / total))
+
+
+def _raw(form, tile, permitted):
+    """What the logits of a tile are computed from, the least where a triple is not permitted."""
+    raw = form.raw(tile)
+    return (raw if permitted is None else jnp.where(permitted, raw, form.least)), permitted
+
+
+def _weights(logit, lse, permitted):
+    weight = jnp.exp(logit - lse[:, :, None, None])
+    return weight if permitted is None else jnp.where(permitted, weight, 0)
 
 
 def _pairs(
@@ -306,7 +375,8 @@ def _tiled(function, blocks: Blocks, query, key1, *arrays):
     """Calls `function(tiling, *arrays)` with block sizes for the platform that it is compiled for."""
     batch, queries, heads, _ = query.shape
     sizes = (batch, heads, queries, key1.shape[1])
-    cpu, accelerator = (tiles.tiling(*sizes, budget, blocks) for budget in (CPU, ACCELERATOR))
+    count = sharding.devices(query)
+    cpu, accelerator = (tiles.tiling(*sizes, budget, blocks, count) for budget in (CPU, ACCELERATOR))
     if cpu == accelerator:
         return function(cpu, query, key1, *arrays)
     on_cpu, elsewhere = functools.partial(function, cpu), functools.partial(function, accelerator)

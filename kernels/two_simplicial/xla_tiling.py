@@ -47,13 +47,19 @@ class Budget:
 
 
 def tiling(
-    batch: Size, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
+    batch: Size,
+    heads: int,
+    queries: int,
+    keys: int,
+    budget: Budget,
+    blocks: Mapping[str, int] | None = None,
+    devices: int = 1,
 ) -> Tiling:
     """Block sizes for a call: those of `blocks`, and for the rest what the budget allows.
 
-    As many batch entries and heads are in one tile as leave room for a fair block of queries: the compiler
-    can then partition a batch or heads that are sharded over devices. A batch whose size is a symbol (in an
-    exported program) is gone through one by one.
+    As many batch entries and heads are in one tile as leave room for a fair block of queries, and all of them
+    in a program for several devices: the compiler can then partition a batch or heads that are sharded. A
+    batch whose size is a symbol (in an exported program) is gone through one by one.
 
     Args:
       batch: B.
@@ -62,11 +68,14 @@ def tiling(
       keys: M.
       budget: of a tile.
       blocks: sizes that are given, named as the fields of `Tiling`; they are cut to the axes.
+      devices: over how many of them the compiler may partition; the budget is that of one.
     """
     given = dict(blocks or {})
     j = even(keys, given.get("j", budget.pairs // keys))
     fair = min(queries, given.get("queries", 64))
-    rows = min(budget.rows, budget.triples // (j * keys))
+    rows = devices * min(budget.rows, budget.triples // (j * keys))
+    if devices > 1 and isinstance(batch, int):
+        given |= {"batch": batch, "heads": heads}
     together = rows // fair
     h = divisor(heads, given.get("heads", together))
     b = divisor(batch, given.get("batch", together // h)) if isinstance(batch, int) else 1

@@ -1,5 +1,6 @@
 """Which implementation a call takes, on every platform, under every transformation."""
 
+import contextlib
 import dataclasses
 import json
 import pickle
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 from jax import export
 
-from kernels import dispatch, tables
+from kernels import chips, dispatch, implementations, plans, tables
+from kernels.arrays import pushforward
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -43,18 +45,34 @@ def backend(name, calls):
         power = config.power
         return terms * weight[None] * power * x ** (power - 1), (terms * x**power).sum(0)
 
-    def unsupported(config, x, weight, mask):
-        return f"{name} takes no more than 8 columns" if name != "xla" and x.shape[1] > 8 else None
+    def plan(direction, config, x, weight, mask, *, chip, blocks=None):
+        if any(not isinstance(size, int) for size in x.shape):
+            raise plans.Refused("shape: got a symbol, expected numbers")
+        if x.shape[1] > 8:
+            raise plans.Refused(f"{name} takes no more than 8 columns")
+
+    def on_chip(function):
+        def run(*arrays, chip, **options):
+            assert chip.backend == name
+            return function(*arrays, **options)
+
+        return run
+
+    def xla_backward(*operands, blocks=None, dresidual=None):
+        dx, dweight = backward(*operands, blocks=blocks)
+        return (dx if dresidual is None else dx.at[:, 0].add(dresidual)), dweight
+
+    def tangent(config, x, weight, mask, out, residual, *tangents):
+        calls.append((name, "tangent", None, False))
+        return pushforward(lambda *moved: definition(config, *moved, mask), (x, weight), tangents)
 
     module = types.ModuleType(f"fake.{name}")
-    contents = {
-        "forward": forward if name != "xla" else lambda *x, blocks=None: forward(*x, blocks=blocks),
-        "backward": backward if name != "xla" else lambda *x, blocks=None: backward(*x, blocks=blocks),
-        "unsupported": unsupported,
-        "block_candidates": lambda config, *arrays: {"forward": [{}], "backward": [{}]},
-    }
-    for key, value in contents.items():
-        setattr(module, key, value)
+    if name == "xla":
+        module.forward = lambda *x, blocks=None: forward(*x, blocks=blocks)
+        module.backward, module.tangent = xla_backward, tangent
+        module.unsupported = lambda *arrays: None
+    else:
+        module.forward, module.backward, module.plan = on_chip(forward), on_chip(backward), plan
     return module
 
 
@@ -97,16 +115,20 @@ MASK = jnp.asarray(np.random.default_rng(2).random((4, 5)) < 0.6)
 
 @pytest.fixture
 def proven(monkeypatch, tmp_path):
-    """A table that says `gpu` is the fastest here; the CPU plays the part of its platform."""
+    """A table that says `gpu` is the fastest here; the CPU plays the part of its platform and its chip."""
     line = {"operation": "power_sum", "kind": {"dtype": "float32"}, "sizes": {"N": 5}, "backend": "gpu"}
     tuned = {**line, "direction": "forward", "blocks": {"rows": 7}}
     table = {"chip": "cpu", "fastest": [{**line, "record": "none"}], "blocks": [tuned]}
     (tmp_path / "cpu.json").write_text(json.dumps(table))
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
-    monkeypatch.setitem(dispatch.HARDWARE, "gpu", "cpu")
+    monkeypatch.setitem(implementations.HARDWARE, "gpu", "cpu")
+    monkeypatch.setattr(chips, "here", lambda platform: CHIP if platform == "cpu" else None)
     tables.read.cache_clear()
     yield
     tables.read.cache_clear()
+
+
+CHIP = chips.Chip("cpu", "cpu", "sm90", "gpu", memory=1)
 
 
 def test_without_a_record_the_blockwise_path_is_taken(calls):
@@ -163,7 +185,7 @@ def test_several_names_that_do_not_fit_raise_one_group_with_the_error_of_each(ca
 
 def test_the_group_has_errors_of_arguments_and_of_the_platform(calls, monkeypatch):
     """`gpu` does not fit the arguments, `tpu` fits them and is refused when the call is lowered for a CPU."""
-    monkeypatch.setattr(sys.modules["fake.tpu"], "unsupported", lambda config, *arrays: None)
+    monkeypatch.setattr(sys.modules["fake.tpu"], "plan", lambda *arrays, chip: None)
     error = refusal(jax.jit(lambda *x: run(*x, implementation=("gpu", "tpu"))), *WIDE)
     assert isinstance(error, dispatch.NoImplementation)
     assert [str(each) for each in error.exceptions] == [
@@ -243,16 +265,87 @@ def test_an_interpreted_kernel_does_not_take_the_chip_s_blocks(calls, proven):
 
 def test_a_proven_kernel_is_not_the_default_where_the_compiler_partitions(calls, proven):
     """It would have to gather the arguments of the kernel on every device."""
-    choice = dispatch.Choice(None, ("gpu", "tpu", "xla"))
+    choice = implementations.Choice(None, ("gpu", "tpu", "xla"))
     arrays = X, WEIGHT, MASK
     taken = [
-        dispatch._choose(OPERATION, Config(), choice, arrays, platform, "cpu", partitioned)
-        for platform, partitioned in (("cpu", False), ("cpu", True), ("tpu", False))
+        implementations.choose(OPERATION, Config(), choice, arrays, platform, CHIP, split)
+        for platform, split in (("cpu", False), ("cpu", True), ("tpu", False))
     ]
     assert taken == ["gpu", "xla", "xla"]
-    for devices, partitioned in ((None, False), (1, False), (2, True)):
-        context = types.SimpleNamespace(axis_context=types.SimpleNamespace(num_devices=devices))
-        assert dispatch._partitioned(context) == partitioned
+    for devices, split in ((None, False), (1, False), (2, True)):
+        assert implementations.partitioned(types.SimpleNamespace(num_devices=devices)) == split
+    mesh = types.SimpleNamespace(shape={"data": 2, "model": 4})
+    for manual, split in (({"data", "model"}, False), ({"data"}, True)):
+        context = types.SimpleNamespace(mesh=mesh, manual_axes=manual)
+        assert implementations.partitioned(context) == split
+
+
+def test_a_kernel_named_where_the_compiler_partitions_is_refused(calls):
+    """Whether it would be gathered or fail later depends on the platform; in `shard_map` it works."""
+    for asked, taken in ((("gpu", "xla"), "xla"), (("gpu",), None)):
+        choice = implementations.Choice(asked, asked)
+        arguments = OPERATION, Config(), choice, (X, WEIGHT, MASK), "cuda", chips.HOPPER, True
+        if taken:
+            assert implementations.choose(*arguments) == taken
+        else:
+            with pytest.raises(NotImplementedError, match=r"compiler partitions.*expected jax.shard_map"):
+                implementations.choose(*arguments)
+
+
+def lowered(function, *arrays, platform, kind=None):
+    """Lowers for a platform, and for a kind of chip that need not be here."""
+    context = contextlib.nullcontext()
+    if kind is not None:
+        name = "gpu" if platform == "cuda" else platform
+        device = jax.sharding.AbstractDevice(device_kind=kind, num_cores=1, platform=name)
+        context = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))
+    with context:
+        return jax.jit(function).trace(*arrays).lower(lowering_platforms=(platform,))
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "supported"),
+    [
+        ("cuda", "NVIDIA A100-SXM4-80GB", "sm90"),
+        ("cuda", "NVIDIA GeForce RTX 4090", "sm90"),
+        ("cuda", "NVIDIA B200", "sm90"),
+        ("cuda", "NVIDIA GeForce RTX 5090", "sm90"),
+        ("tpu", "TPU v4", "v5e, v5p, v6e"),
+        ("tpu", "TPU7x", "v5e, v5p, v6e"),
+    ],
+)
+def test_chips_without_kernels_are_refused_by_name_and_take_xla(calls, platform, kind, supported):
+    name = {"cuda": "gpu", "tpu": "tpu"}[platform]
+
+    def gradient(names):
+        return lambda x: jax.grad(lambda x: run(x, WEIGHT, implementation=names).sum())(x)
+
+    with pytest.raises(NotImplementedError, match=rf"chip: got {kind} .*expected one of {supported}"):
+        lowered(gradient(name), X, platform=platform, kind=kind)
+    assert not calls
+    for names in (None, (name, "xla")):
+        lowered(gradient(names), X, platform=platform, kind=kind)
+    assert {name for name, *_ in calls} == {"xla"}
+
+
+@pytest.mark.parametrize("kind", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_a_sequence_takes_the_first_whose_plan_the_chip_accepts(calls, kind):
+    names = ("tpu", "gpu", "xla")
+    lowered(lambda x: run(x, WEIGHT, implementation=names), X, platform="cuda", kind=kind)
+    assert {name for name, *_ in calls} == {"gpu"}
+    calls.clear()
+    lowered(lambda *x: run(*x, implementation=names), *WIDE, platform="cuda", kind=kind)
+    assert {name for name, *_ in calls} == {"xla"}
+
+
+@pytest.mark.parametrize("platform", implementations.PLATFORMS)
+def test_every_platform_lowers_with_symbolic_sizes(calls, platform):
+    batch, columns = export.symbolic_shape("b, n")
+    avals = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((batch, columns), (columns,))]
+    for names in (None, ("tpu", "gpu", "xla"), ("xla", "gpu")):
+        function = jax.jit(lambda *x, names=names: run(*x, implementation=names))
+        export.export(function, platforms=[platform])(*avals)
+    assert {name for name, *_ in calls} == {"xla"}
 
 
 def test_a_proven_kernel_is_not_the_default_for_other_sizes_and_types(calls, proven):
@@ -321,6 +414,38 @@ def test_under_checkpoint_scan_and_twice_differentiated(calls):
         want = derivative(X, "reference")
         for name in ("xla", "tpu_interpret", "gpu_interpret"):
             np.testing.assert_allclose(derivative(X, name), want, rtol=1e-5, atol=1e-6)
+
+
+def test_forward_mode_and_compositions(calls):
+    """The residual of the fake operation has gradients too, which second derivatives need."""
+    weights = WEIGHT, draw(5, seed=6)
+
+    def loss(x, weight, name):
+        return (run(x, weight, MASK, name) ** 2).sum()
+
+    def both(name):
+        def directional(x):
+            return jax.jvp(lambda x: loss(x, weights[0], name), (x,), (X[::-1],))[1]
+
+        yield jax.jvp(lambda w: run(X, w, MASK, name), weights[:1], weights[1:])
+        yield jax.jacfwd(lambda x: run(x, weights[0], MASK, name))(X)
+        yield jax.grad(directional)(X)
+        yield jax.jvp(jax.grad(lambda x: loss(x, weights[0], name)), (X,), (X[::-1],))
+        yield jax.hessian(lambda w: loss(X, w, name))(weights[0])
+
+    for name in ("xla", "tpu_interpret", ("gpu", "xla")):
+        calls.clear()
+        for got, want in zip(both(name), both("reference"), strict=True):
+            jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5), got, want)
+        assert ("xla", "tangent", None, False) in calls
+
+
+def test_only_what_the_backward_pass_needs_is_kept(calls):
+    """Arrays, output and residual; no zeros for arrays that are not differentiated."""
+    kept = jax.eval_shape(
+        lambda x: jax.vjp(lambda x: run(x, WEIGHT, implementation="tpu_interpret"), x)[1], X
+    )
+    assert sum(leaf.size for leaf in jax.tree.leaves(kept)) <= X.size + WEIGHT.size + 2 * len(X)
 
 
 def test_in_shard_map_replicated_arguments_get_their_whole_gradient(calls):

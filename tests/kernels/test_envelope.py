@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels import chips, dispatch, plans
+from kernels import chips, dispatch, implementations, plans
 from kernels.trans import api as trans
 from kernels.trans.reference import Config as TransConfig
 from kernels.trilinear import api as trilinear
@@ -176,7 +176,7 @@ def outcome(drawn: Drawn) -> str:
         assert re.search(RESOURCE, reason), f"{drawn}: {reason}"
         return reason.partition(": ")[2].partition(":")[0]
     plan = drawn.operation.backend(drawn.backend).plan
-    for direction in dispatch.DIRECTIONS:
+    for direction in implementations.DIRECTIONS:
         launches = plan(direction, drawn.config, *drawn.avals, chip=drawn.chip).launches
         assert launches
         for launch in launches:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import chips, dispatch, proofs, prove, proving
+from kernels import chips, implementations, proofs, prove, proving
 from tests.kernels import fake_kernels
 from tests.kernels.fake_kernels import CHIP, OPERATION, Config
 
@@ -24,7 +24,7 @@ MASK = jax.ShapeDtypeStruct((3, 5), jnp.bool_)
 def _chip(monkeypatch, tmp_path):
     """Makes believe that this process runs on a chip with kernels, where nothing is proven."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setitem(dispatch.HARDWARE, "gpu", "cpu")
+    monkeypatch.setitem(implementations.HARDWARE, "gpu", "cpu")
     monkeypatch.setattr(proving, "BLOCKS", 2)
     monkeypatch.setattr(proving, "BLOCK_SECONDS", 0.01)
     monkeypatch.setattr(chips, "at_hand", lambda: CHIP)
