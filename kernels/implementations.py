@@ -270,7 +270,8 @@ def _fastest(operation: Operation, config: Any, arrays: Sequence[Any], chip: chi
     backend = chip.backend
     if backend is None or not all(isinstance(size, int) for size in sizes.values()):
         return tables.fastest(chip.kind, operation.name, kind, sizes)
-    call = operation, config, tuple(x and jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+    described = (None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+    call = operation, config, tuple(described)
     found, proof = _collected.get(), proofs.find(chip.kind, operation.name, kind, sizes, backend)
     asked = found is not None or (proof is None and _prove_at_first_call() and chip == chips.at_hand())
     if asked and unsupported(operation, backend, config, arrays, chip) is None:
