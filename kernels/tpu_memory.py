@@ -1,0 +1,44 @@
+"""What the plans of TPU kernels share: vector memory (VMEM) of a core, and the arrays that are refused."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from kernels.arrays import round_up
+from kernels.plans import Refused
+
+LANES = 128
+SUBLANES = 8
+LEAST = 16 << 20  # what a compiler may use if it is told nothing
+
+
+def tile_bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    """Bytes of an array in vector memory, whose last two axes are padded to whole registers."""
+    size = jnp.dtype(dtype).itemsize
+    *major, rows, lanes = shape
+    count = round_up(rows, SUBLANES * 4 // size) * round_up(lanes, LANES) * size
+    for axis in major:
+        count *= axis
+    return count
+
+
+def with_temporaries(kept: int) -> int:
+    """The bytes that the compiler may use for a kernel whose blocks and scratch take `kept`."""
+    return max(LEAST, kept * 3 // 2 + (2 << 20))
+
+
+def cut(size: int, most: int) -> int:
+    """Returns the length, at most `most`, of blocks of whole lanes that cover an axis with the least over."""
+    sizes = range(LANES, max(LANES, min(size, most)) + 1, LANES)
+    return min(sizes, key=lambda block: (round_up(size, block), -block))
+
+
+def check_arrays(dtypes: tuple[str, ...], **arrays: Any) -> None:
+    """Raises `Refused` for an array of another dtype, or with a symbol of `jax.export` for a size."""
+    for name, array in arrays.items():
+        if str(array.dtype) not in dtypes:
+            raise Refused(f"{name}: got dtype {array.dtype}, expected {' or '.join(dtypes)}")
+        if not all(isinstance(size, int) for size in array.shape):
+            raise Refused(
+                f"{name}: got shape {array.shape}, expected numbers: a kernel is planned for a size"
+            )
