@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernels import tpu_memory
+from kernels import tpu_shared
 from kernels.arrays import round_up
 from kernels.chips import DEFAULT, Chip
 from kernels.plans import Launch, Refused, check, fits
@@ -35,7 +35,7 @@ NAMES = ("query", "key1", "key2", "value", "bilinear")
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The plan of a call in one direction: what is static in it, and its kernels in the order of their use."""
+    """The plan of a call in one direction: what is static in it, and its kernels in order."""
 
     spec: Spec
     kernels: tuple[Kernel, ...]
@@ -77,7 +77,7 @@ def plan(
 
 def _check(config: Config, arrays: Any) -> None:
     *inputs, _ = arrays
-    tpu_memory.check_arrays(DTYPES, **dict(zip(NAMES, inputs, strict=True)))
+    tpu_shared.check_arrays(DTYPES, **dict(zip(NAMES, inputs, strict=True)))
     query, key1, _, value, bilinear = inputs
     if config.logit == "unsigned" and config.scale < 0:
         raise Refused(f"scale: got {config.scale}, expected a number of at least 0 with logit='unsigned'")
@@ -169,7 +169,7 @@ def backward(
     if spec.narrow:  # g to 16 bits of its digits, in two halves that both meet v
         v, g = (
             jnp.concatenate([v, v], axis=2).astype(spec.dtype),
-            jnp.concatenate(tpu_layout.halves(g), axis=2),
+            jnp.concatenate(tpu_shared.halves(g), axis=2),
         )
     parts |= {"v": v, "g": g, **tpu_backward.residuals(spec, out, lse, dout)}
     for kernel in deltas:
@@ -183,7 +183,7 @@ def backward(
         found["dq"] = config.scale * (dq[:, : spec.depth] + dq[:, spec.depth :] if spec.split else dq)
     _, pull = jax.vjp(lambda *a: _logit_parts(spec, parts["allowed"], *a), query, key1, key2)
     return (
-        *pull({name[1:]: d.astype(parts[name[1:]].dtype) for name, d in found.items()}),
+        *pull({name[1:]: d for name, d in found.items()}),
         *pull_values(dvalues),
     )
 
@@ -232,7 +232,7 @@ def _partners(arrays: Any) -> int:
     _, key1, _, value, bilinear, mask = arrays
     m = key1.shape[1]
     if m > PARTNERS:
-        return tpu_memory.cut(round_up(m, LANES), PARTNERS)
+        return tpu_shared.cut(round_up(m, LANES), PARTNERS)
     if mask is not None and mask.shape[1] > 1:
         return round_up(m, 32)
     return round_up(m, 16 if tpu_layout.value_dtype(value, bilinear) == jnp.bfloat16 else 8)
@@ -240,18 +240,19 @@ def _partners(arrays: Any) -> int:
 
 def _parts(spec: Spec, query: Any, key1: Any, key2: Any, mask: Any) -> dict[str, Any]:
     allowed = tpu_layout.pair_allowed(mask, spec.plan)
-    logit_parts = _logit_parts(spec, allowed, query, key1, key2)
-    return {**logit_parts, "allowed": allowed, "mask": tpu_layout.triple_mask(mask, spec.plan)}
+    parts = _logit_parts(spec, allowed, query, key1, key2)
+    if spec.split:  # exactly what they were, or their negatives
+        parts = {name: x if spec.unsigned else x.astype(jnp.bfloat16) for name, x in parts.items()}
+    return {**parts, "allowed": allowed, "mask": tpu_layout.triple_mask(mask, spec.plan)}
 
 
 def _logit_parts(spec: Spec, allowed: Any, query: Any, key1: Any, key2: Any) -> dict[str, Any]:
-    """What logits are made of, by name: x, z, aa, y, norms for the unsigned logit, q, a, r for the others."""
+    """What logits are made of, in float32: x, z, aa, y, norms (unsigned); q, a, r (the others)."""
+    query, key1, key2 = (a.astype(jnp.float32) for a in (query, key1, key2))
     if spec.unsigned:
         names = ("x", "z", "aa", "y", "norms")
         arrays = tpu_layout.pairwise(spec.config, spec.plan, allowed, query, key1, key2)
     else:
         names = ("q", "a", "r")
-        if not spec.split:
-            query, key1, key2 = (a.astype(jnp.float32) for a in (query, key1, key2))
         arrays = tpu_layout.product_factors(spec.config, spec.plan, query, key1, key2)
     return dict(zip(names, arrays, strict=True))

@@ -16,8 +16,9 @@ The way from these to the arguments is `jax.vjp` of `tpu_layout.pairwise`. For t
 product rule: dq = sum c dlogit, dc = sum q dlogit, where c = k1 * k2.
 
 Delta from an output that was saved in 16 bits would be wrong by a 500th of dP, which is much of dP - Delta
-where a softmax is of one pair or of pairs with like values. A third kernel, `deltas`, then sums P dP in float32
-first. For the same reason products of bfloat16 numbers round dlogit only; W, P and k1 * k2 are sums of two.
+where a softmax is of one pair or of pairs with like values. A third kernel, `deltas`, then sums P dP first,
+in float32. For the same reason bfloat16 products take W, P, k1 * k2 and, for dq, dlogit as sums of two numbers
+each.
 """
 
 import functools
@@ -101,7 +102,7 @@ def over_queries(spec: Spec) -> Kernel:
     else:
         length, _ = spec.products
         outputs = {"q": output(length, length, lambda g, i, j, k: (g, 0, i))}
-        extra = {"change": ((plan.rows, plan.queries), spec.dtype)}
+        extra = {"change": ((spec.copies, plan.rows, plan.queries), spec.dtype)}
     return Kernel(
         name="two_simplicial_over_queries",
         body=_query_kernel,
@@ -136,7 +137,7 @@ def over_keys(spec: Spec) -> Kernel:
             "r": output(second, second, lambda g, j, k, i: (g, 0, 0)),
         }
         scratch |= {
-            "change": ((plan.rows, plan.queries), spec.dtype),
+            "change": ((1, plan.rows, plan.queries), spec.dtype),
             "dc": ((plan.rows, spec.depth), jnp.float32),
         }
     maps = spec.e, plan.f
@@ -255,7 +256,8 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
         _changes(spec, r)
 
         def add(rows):
-            r.dq[...] += tiles.dot(r.c_tile[rows, :].astype(spec.dtype), r.change[rows, :], (0, 0))
+            for n in range(spec.copies):
+                r.dq[...] += tiles.dot(r.c_tile[rows, :].astype(spec.dtype), r.change[n, rows, :], (0, 0))
 
         tiles.over_products(spec, add)
         return
@@ -316,7 +318,7 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
         q = r.q[...].astype(spec.dtype)
 
         def add(rows):
-            r.dc[rows, :] += tiles.dot(r.change[rows, :], q, (1, 1))
+            r.dc[rows, :] += tiles.dot(r.change[0, rows, :], q, (1, 1))
 
         tiles.over_products(spec, add)
 
@@ -447,15 +449,16 @@ def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
             if weights is not None:
                 _keep(spec, weights, rows, weight)
             change = weight * (tiles.registers(r.dp[rows, :]) - delta)
-            r.change[rows, :] = tiles.flat(change).astype(spec.dtype)
+            _keep(spec, r.change, rows, change)
         return carry
 
     tiles.over_first(spec, fold)
 
 
-def _keep(spec: Spec, weights: Any, rows: Any, weight: Array) -> None:
-    for n, part in enumerate(spec.exact(tiles.flat(weight))):
-        weights[n, rows, :] = part
+def _keep(spec: Spec, to: Any, rows: Any, strip: Array) -> None:
+    """Keeps a strip in the type of products: exactly in two numbers, or rounded where there is room for one."""
+    for n, part in enumerate(spec.exact(tiles.flat(strip))[: to.shape[0]]):
+        to[n, rows, :] = part
 
 
 def _lanes_of(x: Array) -> Array:

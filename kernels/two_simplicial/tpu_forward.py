@@ -102,7 +102,7 @@ def tile_inputs(spec: Spec, order: Any) -> dict[str, Operand]:
 
 
 def value_inputs(spec: Spec, order: Any, extra: int = 0, halves: int = 1) -> dict[str, Operand]:
-    """What the values of a tile's pairs are made of, with `extra` features, v_k repeated for `halves` of g."""
+    """What the values of a tile's pairs are made of; v_k is repeated where g has two `halves`."""
     plan, e = spec.plan, halves * (spec.e + extra)
 
     def of_second(*step):

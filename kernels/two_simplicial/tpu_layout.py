@@ -187,12 +187,6 @@ def value_factors(plan: Plan, value: Array, bilinear: Array, with_ones: bool = F
     return second, maps.reshape(plan.groups, *maps.shape[2:])
 
 
-def halves(x: Array) -> tuple[Array, Array]:
-    """Two bfloat16 numbers whose sum is x up to 2^-17: x rounded, and the rounding error."""
-    rounded = x.astype(jnp.bfloat16)
-    return rounded, (x - rounded.astype(x.dtype)).astype(jnp.bfloat16)
-
-
 def value_dtype(value: Described, bilinear: Described) -> jnp.dtype:
     """The type of the products with values: bfloat16 when both are, else float32."""
     both = value.dtype == jnp.bfloat16 and bilinear.dtype == jnp.bfloat16

@@ -20,9 +20,9 @@ from jaxtyping import Array
 from kernels.arrays import divisor
 from kernels.plans import Launch
 from kernels.softmax import LOG2E, MASKED
-from kernels.tpu_memory import tile_bytes, with_temporaries
+from kernels.tpu_shared import halves, tile_bytes, with_temporaries
 from kernels.two_simplicial.reference import Config
-from kernels.two_simplicial.tpu_layout import LANES, SUBLANES, Plan, halves
+from kernels.two_simplicial.tpu_layout import LANES, SUBLANES, Plan
 
 PRODUCT_ROWS = 512  # pairs of one product with the matrix unit: long enough to pay for loading its weights
 STRIP = 32  # at most so many pairs at a time in elementwise work

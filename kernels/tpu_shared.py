@@ -1,8 +1,9 @@
-"""What the plans of TPU kernels share: vector memory (VMEM) of a core, and the arrays that are refused."""
+"""What TPU kernels share: what they take of vector memory (VMEM), what is refused, exact 16-bit products."""
 
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from kernels.arrays import round_up
 from kernels.plans import Refused
@@ -42,3 +43,9 @@ def check_arrays(dtypes: tuple[str, ...], **arrays: Any) -> None:
             raise Refused(
                 f"{name}: got shape {array.shape}, expected numbers: a kernel is planned for a size"
             )
+
+
+def halves(x: Array) -> tuple[Array, Array]:
+    """Two bfloat16 numbers whose sum is x up to 2^-17: x rounded, and the rounding error."""
+    rounded = x.astype(jnp.bfloat16)
+    return rounded, (x - rounded.astype(x.dtype)).astype(jnp.bfloat16)
