@@ -64,7 +64,7 @@ def sweep(
             pltpu.VMEM((plan.heads, plan.queries, plan.width), jnp.float32),
             row,
             row,
-            *[pltpu.VMEM(shape, dtype) for shape, dtype in plan.copies("backward")],
+            *plan.scratch("backward"),
         ],
         input_output_aliases=aliases,
         compiler_params=plan.compiler_params("backward"),
@@ -125,7 +125,7 @@ def _kernel(plan, row_count, input_count, q_ref, g_ref, *refs):
     def pairs(step, first, second, k2, v2, bias, keys, sums):
         a, b, k1 = factors(first, keys)
         weight, dweight = weights(step, a, b, k2, v2, bias)
-        # dlogit sums to 0 over the pairs of a query: rounded, it would not, and much of dq would be its error.
+        # dlogit sums to 0 over the pairs of a query; rounded it would not, and dq would be wrong by that.
         dlogit, *rest = plan.exact(weight * (dweight - delta[0]))
         weight = weight.astype(plan.dtype)
         sums.key2[second, :] += plan.joined_halves(plan.product(dlogit, a, (1, 0)))

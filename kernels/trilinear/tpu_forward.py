@@ -51,7 +51,7 @@ def attend(plan: Plan, query: Array, *keys: Array, interpret: Any) -> tuple[Arra
             pltpu.VMEM((plan.heads, plan.queries, plan.width), jnp.float32),
             pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
             pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
-            *[pltpu.VMEM(shape, dtype) for shape, dtype in plan.copies("forward")],
+            *plan.scratch("forward"),
         ],
         compiler_params=plan.compiler_params("forward"),
         interpret=interpret,

@@ -189,6 +189,13 @@ class Plan:
             return pl.BlockSpec(memory_space=pl.ANY)
         return pl.BlockSpec((None, None, None, self.rows, self.width), lambda b, g, s, h, t: (b, g, s, 0, 0))
 
+    def scratch(self, direction: Direction) -> list[Any]:
+        """References that `Tile.over_pairs` needs: to `copies`, and a semaphore that says when one ends."""
+        if not self.streamed:
+            return []
+        memory = [pltpu.VMEM(shape, dtype) for shape, dtype in self.copies(direction)]
+        return [*memory, pltpu.SemaphoreType.DMA(())]
+
     def copies(self, direction: Direction) -> list[Any]:
         """Vector memory for keys that are streamed, and in the backward pass for sums of their gradients."""
         if not self.streamed:
@@ -227,7 +234,7 @@ class Plan:
     # ---- products
 
     def exact(self, x: Array) -> tuple[Array, ...]:
-        """What products in the inputs' type take for float32 numbers: of bfloat16 the rounded, and the rest."""
+        """What products take for float32 numbers: in bfloat16 the rounded ones, and the rest."""
         return halves(x) if self.narrow else (x,)
 
     def split(self, x: Array) -> Array:
@@ -290,13 +297,13 @@ class Tile:
 
         Args:
             keys: references to all that the tile may see.
-            copies: those of `Plan.copies`.
+            copies: those of `Plan.scratch`.
             body: `body(step, first, second, k2, v2, bias, keys, *sums)`: the step, the rows of the first and
                 of the second keys in `keys`, the second keys and values, what masks them, and references.
             *sums: none, or references to sums that the body adds to.
         """
         plan = self.plan
-        near_copies, near_sums, far_copies, far_sums = copies[:2], copies[4:6], copies[2:4], copies[6:8]
+        near_copies, far_copies, near_sums, far_sums = copies[:2], copies[2:4], copies[4:6], copies[6:8]
 
         def block(n, _):
             low = start + n * plan.second
@@ -312,9 +319,9 @@ class Tile:
                     return 0
 
                 return jax.lax.fori_loop(0, self.steps(), pairs, 0)
-            self._copy(keys[2:], rows, far_copies)
+            self._copy(keys[2:], rows, far_copies, copies[-1])
             for given in sums:
-                self._copy(given[2:], rows, far_sums)
+                self._copy(given[2:], rows, far_sums, copies[-1])
             k2, v2 = (copy[...] for copy in far_copies)
 
             def chunk(n, _):
@@ -323,9 +330,9 @@ class Tile:
                 if plan.config.causal:
                     size, base = plan.queries + plan.chunk, self._row0 + self.start - nearest - plan.chunk
                 of_chunk = pl.ds(pl.multiple_of(base, LANES), size)
-                self._copy(keys[:2], of_chunk, near_copies)
+                self._copy(keys[:2], of_chunk, near_copies, copies[-1])
                 for given in sums:
-                    self._copy(given[:2], of_chunk, near_sums)
+                    self._copy(given[:2], of_chunk, near_sums, copies[-1])
 
                 def pairs(step, _):
                     first = pl.ds(plan.chunk - (step - nearest), plan.queries)
@@ -336,22 +343,24 @@ class Tile:
 
                 jax.lax.fori_loop(nearest, jnp.minimum(nearest + plan.chunk, self.steps()), pairs, 0)
                 for given in sums:
-                    self._copy(given[:2], of_chunk, near_sums, back=True)
+                    self._copy(given[:2], of_chunk, near_sums, copies[-1], back=True)
                 return 0
 
             jax.lax.fori_loop(0, jax.lax.div(self.steps() + (plan.chunk - 1), plan.chunk), chunk, 0)
             for given in sums:
-                self._copy(given[2:], rows, far_sums, back=True)
+                self._copy(given[2:], rows, far_sums, copies[-1], back=True)
             return 0
 
         start, count = self.blocks()
         jax.lax.fori_loop(0, count, block, 0)
 
-    def _copy(self, arrays: Sequence[Any], rows: Any, copies: Sequence[Any], back: bool = False) -> None:
+    def _copy(self, arrays: Any, rows: Any, copies: Any, done: Any, back: bool = False) -> None:
         """Copies some rows from main memory, or back."""
         for array, copy in zip(arrays, copies, strict=True):
             there, here = array.at[(*self._of, rows)], copy.at[pl.ds(0, rows.size)]
-            pltpu.sync_copy(here, there) if back else pltpu.sync_copy(there, here)
+            copied = pltpu.make_async_copy(*((here, there) if back else (there, here)), done)
+            copied.start()
+            copied.wait()
 
     def positions(self) -> Array:
         """The position of each row of a tile, [1, heads * T]."""

@@ -17,8 +17,8 @@ product rule: dq = sum c dlogit, dc = sum q dlogit, where c = k1 * k2.
 
 Delta from an output that was saved in 16 bits would be wrong by a 500th of dP, which is much of dP - Delta
 where a softmax is of one pair or of pairs with like values. A third kernel, `deltas`, then sums P dP first,
-in float32. For the same reason bfloat16 products take W, P, k1 * k2 and, for dq, dlogit as sums of two numbers
-each.
+in float32. For the same reason bfloat16 products take W, P, k1 * k2 and, for dq, dlogit as sums of two
+numbers each.
 """
 
 import functools
@@ -456,7 +456,7 @@ def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
 
 
 def _keep(spec: Spec, to: Any, rows: Any, strip: Array) -> None:
-    """Keeps a strip in the type of products: exactly in two numbers, or rounded where there is room for one."""
+    """Keeps a strip in the type of products: exactly as two numbers, rounded where there is room for one."""
     for n, part in enumerate(spec.exact(tiles.flat(strip))[: to.shape[0]]):
         to[n, rows, :] = part
 
