@@ -132,14 +132,14 @@ class Plan:
 
     # ---- how arrays are laid out
 
-    def heads_of(self, x: Float[Array, "B N H D"]) -> Float[Array, "B G R n D"]:
-        """Queries head-major, whole segments."""
+    def heads_of(self, x: Float[Array, "B N H D"]) -> Float[Array, "B G R n W"]:
+        """Queries head-major, whole segments, features up to `width`."""
         x = x.reshape(self.batch, self.length, self.groups, self.per_group, self.features)
         x = jnp.transpose(x, (0, 2, 3, 1, 4))
         room = (0, self.padded - self.length), (0, self.width - self.features)
         return jnp.pad(x, ((0, 0), (0, 0), (0, 0), *room))
 
-    def positions_of(self, x: Float[Array, "B G R n D"]) -> Float[Array, "B N H D"]:
+    def positions_of(self, x: Float[Array, "B G R n W"]) -> Float[Array, "B N H D"]:
         """The inverse of `heads_of`."""
         x = jnp.transpose(x[:, :, :, : self.length, : self.features], (0, 3, 1, 2, 4))
         return x.reshape(self.batch, self.length, self.groups * self.per_group, self.features)
@@ -149,7 +149,7 @@ class Plan:
         x = x.reshape(self.batch, self.groups, self.per_group, 1, self.length)
         return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, 0), (0, self.padded - self.length)))
 
-    def segmented(self, x: Float[Array, "B N G D"]) -> Float[Array, "B G S rows D"]:
+    def segmented(self, x: Float[Array, "B N G D"]) -> Float[Array, "B G S rows W"]:
         """Keys or values, for each segment those it sees: a little more than once in memory."""
         x = jnp.swapaxes(x, 1, 2)
         back = self.padded - self.length + self.rows - self.front - self.segment
@@ -157,7 +157,7 @@ class Plan:
         starts = range(0, self.padded, self.segment)
         return jnp.stack([x[:, :, s : s + self.rows] for s in starts], axis=2)
 
-    def joined(self, x: Float[Array, "B G S rows D"]) -> Float[Array, "B N G D"]:
+    def joined(self, x: Float[Array, "B G S rows W"]) -> Float[Array, "B N G D"]:
         """The transpose of `segmented`: what several segments have for one position is summed."""
         last = self.padded - self.segment
         total = jnp.zeros((*x.shape[:2], last + self.rows, x.shape[-1]), x.dtype)
