@@ -10,6 +10,7 @@ tiles after the diagonal are neither computed nor fetched.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,59 +18,93 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
-from kernels.trans import tpu_tiles
+from kernels.chips import DEFAULT, Chip
+from kernels.plans import Launch
+from kernels.tables import Direction
+from kernels.trans import tpu_backward, tpu_tiles
 from kernels.trans.reference import Config
-from kernels.trans.tpu_backward import backward
-from kernels.trans.tpu_tiles import Here, Tiles
-
-__all__ = ["backward", "block_candidates", "forward", "unsupported"]
+from kernels.trans.tpu_tiles import Here, Kernel, Tiles
 
 LOWEST = float(jnp.finfo(jnp.float32).min)
 
 
-def unsupported(config: Config, *arrays: Any) -> str | None:
-    """Why these arguments need another implementation, or None."""
-    del config
-    kernel_logits, premise = arrays[:2]
-    for name, x in (("kernel_logits", kernel_logits), ("premise", premise)):
-        if str(x.dtype) not in ("float32", "bfloat16"):
-            return f"{name}: got dtype {x.dtype}, expected float32 or bfloat16"
-        if 0 in x.shape:
-            return f"{name}: got shape {x.shape}, expected no empty axis"
-    return None
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The plan of a call in one direction: its kernels, in the order of their use."""
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Their grids and memory."""
+        return tuple(kernel.launch for kernel in self.kernels)
+
+
+def plan(
+    direction: Direction,
+    config: Config,
+    *arrays: Any,
+    chip: Chip,
+    blocks: Mapping[str, int] | None = None,
+) -> Program:
+    """Plans a call for a chip: `tpu_tiles.planned` with the kernels of a direction."""
+    kernels = _kernels if direction == "forward" else tpu_backward.kernels
+    return Program(tpu_tiles.planned(direction, config, arrays, chip, blocks, kernels))
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Block sizes worth a try, the default first: heads a step, and the sides of a tile along X, A and Y."""
-    ways = ("forward", "backward")
-    return {way: tpu_tiles.candidates(config, arrays[0], arrays[1], way) for way in ways}
+    return {way: tpu_tiles.candidates(config, arrays[0], arrays[1], way) for way in ("forward", "backward")}
 
 
 def forward(
-    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
+    config: Config,
+    *arrays: Any,
+    chip: Chip = DEFAULT["tpu"],
+    blocks: Mapping[str, int] | None = None,
+    interpret: Any = False,
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
     """`reference.trans`, its arrays and results.
 
     Args:
         config: static settings.
         *arrays: kernel_logits, premise and mask or None.
+        chip: the TPU that it is planned for.
         blocks: "heads" (divides H), and "rows", "columns", "outputs", the sides of a tile, multiples of 128.
         interpret: run on a CPU; True, or `pltpu.InterpretParams`.
     """
-    kernel_logits, premise, mask = arrays
-    out, lse = tpu_tiles.run(
-        _forward,
-        tpu_tiles.tiles(config, kernel_logits, premise, "forward", blocks),
-        "XYA",
-        [(kernel_logits, "XA"), (premise, "AY")],
-        mask,
-        # The log-sum-exp lies in lanes: a column a row would be padded to 128 of them.
-        [("XY", premise.dtype), ("1X", jnp.float32)],
-        running=("X1", "X1", "XY"),  # maximum, sum and product so far
-        name="trans_forward",
-        interpret=interpret,
-    )
+    (kernel,) = plan("forward", config, *arrays, chip=chip, blocks=blocks).kernels
+    out, lse = tpu_tiles.run(kernel, arrays[:2], arrays[2], interpret)
     return out, lse[:, :, 0]
+
+
+def backward(
+    config: Config,
+    *operands: Any,
+    chip: Chip = DEFAULT["tpu"],
+    blocks: Mapping[str, int] | None = None,
+    interpret: Any = False,
+) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
+    """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent."""
+    *arrays, out, lse, dout = operands
+    program = plan("backward", config, *arrays, chip=chip, blocks=blocks)
+    return tpu_backward.gradients(program.kernels, *arrays, out, lse, dout, interpret=interpret)
+
+
+def _kernels(tiles: Tiles, kernel_logits: Any, premise: Any, mask: Any) -> tuple[Kernel, ...]:
+    return (
+        Kernel(
+            "trans_forward",
+            _forward,
+            tiles,
+            "XYA",
+            (("XA", kernel_logits.dtype), ("AY", premise.dtype)),
+            None if mask is None else mask.shape,
+            # The log-sum-exp lies in lanes: a column a row would be padded to 128 of them.
+            (("XY", premise.dtype), ("1X", jnp.float32)),
+            running=("X1", "X1", "XY"),  # maximum, sum and product so far
+        ),
+    )
 
 
 def _forward(tiles: Tiles, here: Here, inputs, mask, outputs, running):

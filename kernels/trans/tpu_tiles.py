@@ -16,14 +16,18 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
 from kernels.arrays import divisor, round_up
+from kernels.chips import Chip
+from kernels.plans import Launch, Refused, check, fits
+from kernels.tables import Direction
+from kernels.tpu_shared import LANES, check_arrays, tile_bytes, with_temporaries
 from kernels.trans.reference import Config
 
-LANES = 128  # every axis is the lanes of some array
+LIVE = 4  # float32 tiles of the kernel that are live at once
 LONGEST = {"forward": (512, 512, 512), "backward": (256, 512, 512)}  # default tile sides: X, A, Y
 # Heads share a step while the float32 bytes of the kernel's tile stay under this: a step has a fixed cost.
 HEADS_BYTES = {"forward": 2**19, "backward": 2**18}
-VECTOR_MEMORY = 14 * 2**20  # of the 16 MiB that a v5e or a v5p gives a kernel
 NAMES = ("heads", "rows", "columns", "outputs")  # block sizes, as tables and callers write them
+DTYPES = ("float32", "bfloat16")
 
 
 class Here(NamedTuple):
@@ -153,34 +157,68 @@ class Tiles:
         return logits
 
 
-def run(
-    kernel: Callable[..., None],
-    tiles: Tiles,
-    order: str,
-    inputs: Sequence[tuple[Array, str]],
-    mask: Array | None,
-    outputs: Sequence[tuple[str, Any]],
-    *,
-    running: Sequence[str] = (),
-    name: str,
-    interpret: Any,
-) -> Sequence[Array]:
-    """Calls a kernel over the grid of some tiles.
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A kernel over the grid of some tiles.
 
-    Args:
-        kernel: gets the tiles, `Here`, and references: a list of inputs, the mask or None, a list of outputs
+    Attributes:
+        name: the kernel's, in profiles.
+        body: gets the tiles, `Here`, and references: a list of inputs, the mask or None, a list of outputs
             and a list of what runs along the innermost axis (empty where that has one tile only).
         tiles: the tiles.
-        order: in which the grid walks along the axes; tiles are independent but along the last.
-        inputs: arrays [B, H, *axes] with their axes.
-        mask: [b, h, x, a], or None.
-        outputs: axes and dtype of each.
+        order: in which the grid walks along the axes; tiles are independent but along the last ones.
+        inputs: axes and dtype of each of the arrays [B, H, *axes] that it reads.
+        mask: shape of the mask [b, h, x, a], or None.
+        outputs: axes and dtype of each array that it writes.
         running: axes of each float32 tile that is kept along the innermost axis.
-        name: the kernel's, in profiles.
+        summed: how many of the last axes of the grid add to the same outputs.
+    """
+
+    name: str
+    body: Callable[..., None]
+    tiles: Tiles
+    order: str
+    inputs: tuple[tuple[str, Any], ...]
+    mask: tuple[int, ...] | None
+    outputs: tuple[tuple[str, Any], ...]
+    running: tuple[str, ...] = ()
+    summed: int = 1
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What runs along the innermost axis, if that has several tiles."""
+        return self.running if self.tiles.count(self.order[-1]) > 1 else ()
+
+    def _tile(self, axes: str) -> tuple[int, ...]:
+        return self.tiles.heads, *(self.tiles.sides.get(axis, 1) for axis in axes)
+
+    @property
+    def launch(self) -> Launch:
+        """Its grid, and its vector memory: blocks twice, as the next ones are on their way, and more."""
+        tile = self._tile("XA")
+        blocks = sum(tile_bytes(self._tile(axes), dtype) for axes, dtype in (*self.inputs, *self.outputs))
+        if self.mask is not None:
+            ones = [size == 1 for size in self.mask[1:]]
+            blocks += tile_bytes(
+                tuple(1 if one else side for one, side in zip(ones, tile, strict=True)), jnp.int8
+            )
+        live = [self._tile(axes) for axes in self.kept] + [tile] * LIVE
+        live += [self._tile(axes) for axes, _ in (*self.inputs, *self.outputs)]
+        temporaries = sum(tile_bytes(shape, jnp.float32) for shape in live)
+        return Launch(self.name, self.tiles.grid(self.order), with_temporaries(2 * blocks + temporaries))
+
+
+def run(kernel: Kernel, arrays: Sequence[Array], mask: Array | None, interpret: Any) -> Sequence[Array]:
+    """Calls a kernel; returns its outputs.
+
+    Args:
+        kernel: the kernel.
+        arrays: its inputs.
+        mask: [b, h, x, a], or None.
         interpret: run on a CPU; True, or `pltpu.InterpretParams`.
     """
-    arrays = [x for x, _ in inputs]
-    specs = [tiles.spec(order, axes) for _, axes in inputs]
+    tiles, order, count, arrays = kernel.tiles, kernel.order, len(kernel.inputs), list(arrays)
+    specs = [tiles.spec(order, axes) for axes, _ in kernel.inputs]
     if mask is not None:  # as bytes: Mosaic has no arrays of booleans
         arrays.append(mask.astype(jnp.int8))
         specs.append(tiles.spec(order, "XA", mask.shape))
@@ -192,26 +230,31 @@ def run(
 
     def body(*references):
         here = tiles.here(order)
-        read, written = list(references[: len(inputs)]), list(references[len(arrays) :])
-        masked = references[len(inputs)] if mask is not None else None
-        kernel(tiles, here, read, masked, written[: len(outputs)], written[len(outputs) :])
+        read, written = list(references[:count]), list(references[len(arrays) :])
+        masked = references[count] if mask is not None else None
+        outputs = len(kernel.outputs)
+        kernel.body(tiles, here, read, masked, written[:outputs], written[outputs:])
 
-    kept = running if tiles.count(order[-1]) > 1 else ()
+    launch, summed = kernel.launch, kernel.summed
     return pl.pallas_call(
         body,
-        grid=tiles.grid(order),
+        grid=launch.grid,
         in_specs=specs,
-        out_specs=[tiles.spec(order, axes, written=True) for axes, _ in outputs],
+        out_specs=[tiles.spec(order, axes, written=True) for axes, _ in kernel.outputs],
         out_shape=[
-            jax.ShapeDtypeStruct(shape(axes), dtype, manual_axis_type=manual) for axes, dtype in outputs
+            jax.ShapeDtypeStruct(shape(axes), dtype, manual_axis_type=manual)
+            for axes, dtype in kernel.outputs
         ],
         scratch_shapes=[
             pltpu.VMEM((tiles.heads, *(tiles.sides.get(axis, 1) for axis in axes)), jnp.float32)
-            for axes in kept
+            for axes in kernel.kept
         ],
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 4 + ("arbitrary",)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel",) * (5 - summed) + ("arbitrary",) * summed,
+            vmem_limit_bytes=launch.memory,
+        ),
         interpret=interpret,
-        name=name,
+        name=launch.name,
     )(*arrays)
 
 
@@ -228,19 +271,54 @@ def product(left: Array, right: Array, left_axis: int, right_axis: int) -> Array
     )
 
 
+def planned(
+    direction: Direction,
+    config: Config,
+    arrays: Sequence[Any],
+    chip: Chip,
+    blocks: Mapping[str, int] | None,
+    kernels: Callable[..., tuple[Kernel, ...]],
+) -> tuple[Kernel, ...]:
+    """Plans a call for a chip: its kernels, with tiles that fit into vector memory.
+
+    Args:
+        direction: "forward" or "backward".
+        config: static settings.
+        arrays: kernel_logits, premise and mask or None, or their shapes and dtypes.
+        chip: a TPU.
+        blocks: wishes for the sizes of tiles, made to suit the call; None for the default ones.
+        kernels: `(tiles, kernel_logits, premise, mask)` to the kernels of this direction.
+
+    Raises:
+        Refused: what the kernels do not compute, and what fits with no tiles.
+    """
+    kernel_logits, premise, mask = arrays
+    check_arrays(DTYPES, kernel_logits=kernel_logits, premise=premise)
+    if 0 in (*kernel_logits.shape, *premise.shape):
+        shapes = f"{kernel_logits.shape} and {premise.shape}"
+        raise Refused(f"kernel_logits, premise: got shapes {shapes}, expected no empty axis")
+    smallest = dict.fromkeys(NAMES, LANES) | {"heads": 1}
+    for tried in (blocks, None, smallest):
+        found = kernels(tiles(config, kernel_logits, premise, direction, tried), kernel_logits, premise, mask)
+        if not any(fits(chip, kernel.launch) for kernel in found):
+            return found
+    check(chip, [kernel.launch for kernel in found])
+    return found
+
+
 def tiles(
-    config: Config, kernel_logits: Any, premise: Any, direction: str, blocks: Mapping[str, int] | None
+    config: Config, kernel_logits: Any, premise: Any, direction: Direction, blocks: Mapping[str, int] | None
 ) -> Tiles:
-    """The tiles of a call in one direction, of given sizes or of the default ones."""
+    """The tiles of a call in one direction, near given sizes or of the default ones."""
     batch, heads, *sizes = (*kernel_logits.shape, premise.shape[3])
-    blocks = blocks or default(config, kernel_logits, premise, direction)
-    sides = [blocks[name] for name in NAMES[1:]]
+    blocks = default(config, kernel_logits, premise, direction) | dict(blocks or {})
+    sides = [round_up(min(blocks[name], size), LANES) for name, size in zip(NAMES[1:], sizes, strict=True)]
     return Tiles(
         config,
         batch,
         heads,
         dict(zip("XAY", sizes, strict=True)),
-        blocks["heads"],
+        divisor(heads, blocks["heads"]),
         dict(zip("XAY", sides, strict=True)),
     )
 
@@ -280,13 +358,5 @@ def candidates(config: Config, kernel_logits: Any, premise: Any, direction: str)
             sides = [min(side, size) for side, size in zip((rows, columns, 512), whole, strict=True)]
             for share in {1, shared_heads(heads, sides, direction)}:
                 blocks = dict(zip(NAMES, (share, *sides), strict=True))
-                fits = vector_memory(blocks, premise.dtype.itemsize, direction) <= VECTOR_MEMORY
-                found += [blocks] if fits and blocks not in found else []
+                found += [blocks] if blocks not in found else []
     return found
-
-
-def vector_memory(blocks: Mapping[str, int], itemsize: int, direction: str) -> int:
-    """About the bytes a step needs: arrays twice, for the next ones are on their way, and float32 sums."""
-    heads, x, a, y = (blocks[name] for name in NAMES)
-    arrays = (x * a + a * y + x * y) * (1 if direction == "forward" else 2)
-    return heads * (2 * arrays * itemsize + 4 * (2 * x * a + a * y))

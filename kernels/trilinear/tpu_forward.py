@@ -16,8 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
-from kernels.softmax import LOG2E, MASKED
-from kernels.trilinear.tpu_plan import LANES, Plan, Tile
+from kernels.softmax import MASKED
+from kernels.trilinear.tpu_plan import LANES, Keys, Plan, Tile
 
 # How far logits (powers of two) may rise above the maximum that weights are taken against before sums are
 # rescaled: sums of weights up to 2^64 are as exact as sums of weights up to 1, and far from overflow.
@@ -41,27 +41,29 @@ def attend(plan: Plan, query: Array, *keys: Array, interpret: Any) -> tuple[Arra
         functools.partial(_kernel, plan),
         name="trilinear_forward",
         grid=plan.grid,
-        in_specs=[plan.tile_spec(), *[plan.resident_spec()] * 4],
+        in_specs=[plan.tile_spec(), *[plan.keys_spec()] * 4],
         out_specs=[plan.tile_spec(), plan.row_spec()],
         out_shape=[
             jax.ShapeDtypeStruct(query.shape, query.dtype),
             jax.ShapeDtypeStruct((*query.shape[:3], 1, query.shape[3]), jnp.float32),
         ],
         scratch_shapes=[
-            pltpu.VMEM((plan.heads, plan.queries, plan.features), jnp.float32),
+            pltpu.VMEM((plan.heads, plan.queries, plan.width), jnp.float32),
             pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
             pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
+            *plan.scratch("forward"),
         ],
-        compiler_params=plan.compiler_params(tiles_in_order=False),
+        compiler_params=plan.compiler_params("forward"),
         interpret=interpret,
     )(query, *keys)
 
 
-def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_ref, top_ref, total_ref):
+def _kernel(plan, q_ref, *refs):
+    keys, (out_ref, lse_ref, sum_ref, top_ref, total_ref, *copies) = Keys(*refs[:4]), refs[4:]
     tile = Tile(plan)
     heads, queries, features = q_ref.shape
-    # Logits are powers of two: the exponential's own factor goes into the scale.
-    q = q_ref[...].astype(jnp.float32) * (plan.config.scale * LOG2E)
+    before_product, after_product = plan.factors
+    q = q_ref[...].astype(jnp.float32) * before_product
     position = tile.positions()
     sum_ref[...] = jnp.zeros_like(sum_ref)
     top_ref[...] = jnp.full_like(top_ref, MASKED)
@@ -73,19 +75,19 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
         parts = [spread[:, h * queries : (h + 1) * queries] for h in range(heads)]
         return jnp.stack([jnp.transpose(part)[:, :features] for part in parts])
 
-    def pairs(step, first, _, k2, v2, bias):
+    def pairs(step, first, _, k2, v2, bias, keys):
         # Where the first key is before position 0 its row is zeros. A row of numbers is enough to leave
         # such a query out: its maximum does not count, and its weights are exp(-huge).
         there = position >= step if plan.config.causal else jnp.full(position.shape, True)
 
         def logits():
-            left = (q * k1_ref[first, :][None]).reshape(heads * queries, features)
-            return plan.product(k2, left, (1, 1)) + bias
+            left = (q * keys.key1[first, :][None]).reshape(heads * queries, features)
+            return plan.product(plan.repeated(k2), plan.split(left), (1, 1)) * after_product + bias
 
         def weighted(logit, top):
             weight = jnp.exp2(logit - jnp.where(there, top, -MASKED))
             part = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
-            return part * v1_ref[first, :][None], jnp.sum(weight, axis=0, keepdims=True)
+            return part * keys.value1[first, :][None], jnp.sum(weight, axis=0, keepdims=True)
 
         logit, before = logits(), top_ref[...]
         top = jnp.where(there, jnp.maximum(before, jnp.max(logit, axis=0, keepdims=True)), before)
@@ -104,7 +106,7 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
             total_ref[...] = total_ref[...] * rescale + total
             top_ref[...] = top
 
-    tile.over_pairs(k2_ref, v2_ref, pairs)
+    tile.over_pairs(keys, copies, pairs)
     total = total_ref[...]
     out_ref[...] = (sum_ref[...] * by_query(1 / total)).astype(out_ref.dtype)
     lse = (top_ref[...] + jnp.log2(total)) * math.log(2.0)

@@ -1,8 +1,8 @@
-"""2-simplicial attention on TPUs, backward: two kernels that compute the weights again, without atomics.
+"""2-simplicial attention on TPUs, backward: kernels that compute the weights again, without atomics.
 
 `over_queries` walks the tiles of pairs for each tile of queries and sums what belongs to queries, and to keys
 by query (x, z); `over_keys` walks the tiles of queries for each tile of pairs and sums what belongs to pairs
-and values. With P the softmax, dP = W dout and Delta = sum(dout * out),
+and values. With P the softmax, dP = W dout and Delta = sum(P dP) = sum(dout * out),
 
     dlogit = P (dP - Delta)
 
@@ -14,6 +14,11 @@ and for the unsigned logit, the root of T = norms * inner + eps^2, inner = x^2 +
 
 The way from these to the arguments is `jax.vjp` of `tpu_layout.pairwise`. For the other logits it is a
 product rule: dq = sum c dlogit, dc = sum q dlogit, where c = k1 * k2.
+
+Delta from an output that was saved in 16 bits would be wrong by a 500th of dP, which is much of dP - Delta
+where a softmax is of one pair or of pairs with like values. A third kernel, `deltas`, then sums P dP first,
+in float32. For the same reason bfloat16 products take W, P, k1 * k2 and, for dq, dlogit as sums of two
+numbers each.
 """
 
 import functools
@@ -27,118 +32,208 @@ from jaxtyping import Array
 
 from kernels.softmax import LOG2E
 from kernels.two_simplicial import tpu_tiles as tiles
-from kernels.two_simplicial.tpu_forward import LN2, tile_inputs, tile_scratch, value_inputs
+from kernels.two_simplicial.tpu_forward import (
+    LN2,
+    in_order,
+    query_grid,
+    tile_inputs,
+    tile_scratch,
+    value_inputs,
+)
 from kernels.two_simplicial.tpu_layout import LANES, query_rows, scalar_rows
-from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
+from kernels.two_simplicial.tpu_tiles import SUBLANES, Kernel, Operand, Spec
 
 
 def residuals(spec: Spec, out: Array, lse: Array, dout: Array) -> dict[str, Array]:
-    """What the forward pass left, as the kernels want it: dout [G, F, N], lse and Delta [G, 8, N]."""
-    delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
-    return {
+    """What the forward pass left, as the kernels want it: dout [G, F, N], lse and Delta [G, 8, N].
+
+    Delta is left out where `deltas` computes it.
+    """
+    left = {
         "dout": query_rows(dout, spec.plan).astype(spec.dtype),
         "lse": scalar_rows(lse.astype(jnp.float32) * LOG2E, spec.plan),
-        "delta": scalar_rows(jnp.swapaxes(delta, 1, 2), spec.plan),
     }
+    if not spec.rounded:
+        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
+        left["delta"] = scalar_rows(jnp.swapaxes(delta, 1, 2), spec.plan)
+    return left
 
 
-def over_queries(spec: Spec, parts: dict[str, Any], interpret: Any) -> dict[str, Array]:
-    """Gradients summed over pairs: of x, z and |q|^2 by name, or of q for a scale of 1."""
+def deltas(spec: Spec) -> Kernel:
+    """The kernel that computes Delta [G, 8, N], by name "delta"."""
     plan = spec.plan
-    grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
-    operands = query_operands(spec, parts)
-    results = tiles.call(spec, _query_kernel, "over_queries", grid, operands, interpret)
-    return dict(zip((name[1:] for name in operands[1]), results, strict=True))
+    rows = ((SUBLANES, plan.queries), jnp.float32)
+    there = {"there_column": ((plan.rows, LANES), jnp.float32)} if spec.unsigned and spec.biased else {}
+    return Kernel(
+        name="two_simplicial_deltas",
+        body=_delta_kernel,
+        grid=query_grid(plan),
+        inputs=_inputs(spec, in_order, "lse"),
+        outputs={
+            "delta": Operand(
+                jnp.float32,
+                (1, SUBLANES, plan.queries),
+                lambda g, i, j, k: (g, 0, i),
+                (plan.groups, SUBLANES, plan.padded_queries),
+            )
+        },
+        scratch={**_scratch(spec), **there, "total": rows, "change_sum": rows},
+    )
 
 
-def over_keys(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[dict[str, Array], Array, Array]:
-    """Gradients summed over queries: of y and norms or a and r by name, and of v and g of the values."""
+def over_queries(spec: Spec) -> Kernel:
+    """Gradients summed over pairs: of x, z and |q|^2 by name, or of q for a scale of 1.
+
+    That of q has 2 D rows where c is split, of which the halves are to be added.
+    """
     plan = spec.plan
-    grid = (plan.groups, plan.first // plan.keys, plan.padded_queries // plan.queries)
-    operands, order = key_operands(spec, parts), ("parallel", "arbitrary", "arbitrary")
-    *results, dv, dg = tiles.call(spec, _key_kernel, "over_keys", grid, operands, interpret, order=order)
-    return dict(zip((name[1:] for name in operands[1]), results, strict=False)), dv, dg
 
+    def output(rows, block, index):
+        shape = plan.groups, rows, plan.padded_queries
+        return Operand(jnp.float32, (1, block, plan.queries), index, shape)
 
-def query_operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
-    """What `over_queries` reads, writes and keeps."""
-    plan = spec.plan
-    inputs = _inputs(spec, parts, lambda g, i, j: (g, i, j))
     if spec.unsigned:
         outputs = {
-            "dx": _output(parts["x"], (1, plan.keys, plan.queries), lambda g, i, j: (g, j, i)),
-            "dz": _output(parts["z"], (1, plan.second, plan.queries), lambda g, i, j: (g, 0, i)),
-            "daa": _output(parts["aa"], (1, SUBLANES, plan.queries), lambda g, i, j: (g, 0, i)),
+            "x": output(plan.first, plan.keys, lambda g, i, j, k: (g, j, i)),
+            "z": output(plan.second, plan.second, lambda g, i, j, k: (g, 0, i)),
+            "aa": output(SUBLANES, SUBLANES, lambda g, i, j, k: (g, 0, i)),
         }
         extra = {}
     else:
-        depth = parts["q"].shape[1]
-        outputs = {"dq": _output(parts["q"], (1, depth, plan.queries), lambda g, i, j: (g, 0, i))}
-        extra = {"change": ((plan.rows, plan.queries), spec.dtype)}
-    return inputs, outputs, {**_scratch(spec, parts), **extra}
+        length, _ = spec.products
+        outputs = {"q": output(length, length, lambda g, i, j, k: (g, 0, i))}
+        extra = {"change": ((spec.copies, plan.rows, plan.queries), spec.dtype)}
+    return Kernel(
+        name="two_simplicial_over_queries",
+        body=_query_kernel,
+        grid=query_grid(plan),
+        inputs=_inputs(spec, in_order, "lse", "delta"),
+        outputs=_derivatives(outputs),
+        scratch={**_scratch(spec), **extra},
+    )
 
 
-def key_operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
-    """What `over_keys` reads, writes and keeps."""
+def over_keys(spec: Spec) -> Kernel:
+    """Gradients summed over queries: of y and norms or a and r by name, and of v and g of the values."""
     plan = spec.plan
-    inputs = _inputs(spec, parts, lambda g, j, i: (g, i, j))
     scratch = {
-        **_scratch(spec, parts),
-        "weights": ((plan.rows, plan.queries), spec.dtype),
+        **_scratch(spec),
+        "weights": ((spec.copies, plan.rows, plan.queries), spec.dtype),
         "dw": ((plan.rows, plan.f), jnp.float32),
     }
+
+    def output(shape, block, index):
+        return Operand(jnp.float32, (1, *block), index, (plan.groups, *shape))
+
     if spec.unsigned:
-        pairs = (1, plan.keys, plan.second)
-        outputs = {
-            "dy": _output(parts["y"], pairs, lambda g, j, i: (g, j, 0)),
-            "dnorms": _output(parts["norms"], pairs, lambda g, j, i: (g, j, 0)),
-        }
+        pairs, block = (plan.first, plan.second), (plan.keys, plan.partners)
+        outputs = {name: output(pairs, block, lambda g, j, k, i: (g, j, k)) for name in ("y", "norms")}
         sums = ((plan.rows, LANES), jnp.float32)
         scratch |= {"y_sum": sums, "norm_sum": sums}
     else:
-        depth = parts["a"].shape[2]
+        first, second = (plan.first, spec.depth), (plan.second, spec.depth)
         outputs = {
-            "da": _output(parts["a"], (1, plan.keys, depth), lambda g, j, i: (g, j, 0)),
-            "dr": _output(parts["r"], (1, plan.second, depth), lambda g, j, i: (g, 0, 0)),
+            "a": output(first, (plan.keys, spec.depth), lambda g, j, k, i: (g, j, 0)),
+            "r": output(second, second, lambda g, j, k, i: (g, 0, 0)),
         }
         scratch |= {
-            "change": ((plan.rows, plan.queries), spec.dtype),
-            "dc": ((plan.rows, depth), jnp.float32),
+            "change": ((1, plan.rows, plan.queries), spec.dtype),
+            "dc": ((plan.rows, spec.depth), jnp.float32),
         }
-    v, g = parts["v"], parts["g"]
-    outputs["dv"] = _output(v, (1, *v.shape[1:]), lambda g, j, i: (g, 0, 0))
-    outputs["dg"] = _output(g, (1, plan.keys, *g.shape[2:]), lambda g, j, i: (g, j, 0, 0))
-    return inputs, outputs, scratch
+    maps = spec.e, plan.f
+    outputs["v"] = output((plan.second, spec.e), (plan.second, spec.e), lambda g, j, k, i: (g, 0, 0))
+    outputs["g"] = output((plan.first, *maps), (plan.keys, *maps), lambda g, j, k, i: (g, j, 0, 0))
+    groups, queries, *pairs = query_grid(plan)
+    return Kernel(
+        name="two_simplicial_over_keys",
+        body=_key_kernel,
+        grid=(groups, *pairs, queries),
+        inputs=_inputs(spec, lambda g, j, k, i: (g, i, j, k), "lse", "delta"),
+        outputs=_derivatives(outputs),
+        scratch=scratch,
+        order=("parallel", "arbitrary", "arbitrary", "arbitrary"),
+    )
 
 
-def _inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Operand]:
+def _derivatives(outputs: dict[str, Operand]) -> dict[str, Operand]:
+    return {f"d{name}": output for name, output in outputs.items()}
+
+
+def _inputs(spec: Spec, order: Any, *scalars: str) -> dict[str, Operand]:
     plan = spec.plan
 
-    def by_query(name, rows):
-        return Operand(
-            parts[name], (1, rows, plan.queries), lambda *step: (order(*step)[0], 0, order(*step)[1])
-        )
+    def by_query(rows, dtype):
+        def index(*step):
+            g, i, _, _ = order(*step)
+            return g, 0, i
+
+        return Operand(dtype, (1, rows, plan.queries), index)
 
     return {
-        **tile_inputs(spec, parts, lambda step: order(*step)),
-        **value_inputs(spec, parts, lambda step: order(*step)),
-        "dout": by_query("dout", plan.f),
-        "lse": by_query("lse", SUBLANES),
-        "delta": by_query("delta", SUBLANES),
+        **tile_inputs(spec, order),
+        **value_inputs(spec, order, halves=spec.copies),
+        "dout": by_query(plan.f, spec.dtype),
+        **{name: by_query(SUBLANES, jnp.float32) for name in scalars},
     }
 
 
-def _output(like: Any, block: tuple[int, ...], index: Any) -> Operand:
-    return Operand(jax.ShapeDtypeStruct(like.shape, jnp.float32), block, index)
-
-
-def _scratch(spec: Spec, parts: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
+def _scratch(spec: Spec) -> dict[str, tuple[tuple[int, ...], Any]]:
     plan = spec.plan
-    scratch = {**tile_scratch(spec, parts), "w_tile": ((plan.rows, plan.f), spec.dtype)}
+    scratch = {**tile_scratch(spec), "w_tile": ((plan.rows, spec.copies * plan.f), spec.dtype)}
     dp = {"dp": scratch["tile"]}
     if spec.unsigned:  # whose logits are used where they are made; products fill a tile of them first
         del scratch["tile"]
     return {**scratch, **dp}
+
+
+# ---- Delta, for a tile of queries
+# --------------------------------------------------------------------
+
+
+def _dweights(spec: Spec, r: SimpleNamespace) -> None:
+    """r.dp[pairs, queries] = dP."""
+    tiles.product(spec, r.dp, r.w_tile, jnp.concatenate([r.dout[...]] * spec.copies, axis=0))
+
+
+def _delta_kernel(spec: Spec, r: SimpleNamespace) -> None:
+    begins, ends = tiles.walk(2, 3)
+
+    @pl.when(begins)
+    def _():
+        for ref in (r.total, r.change_sum):
+            ref[...] = jnp.zeros(ref.shape, jnp.float32)
+
+    _pairs(spec, r)
+    _dweights(spec, r)
+    if not spec.unsigned:
+        tiles.product_logits(spec, r)
+    elif spec.biased:
+        tiles.columns(spec, r.there_column, r.allowed[...])
+    lse = r.lse[...][None]
+
+    def fold(j, sums):
+        total, change = sums
+        for rows, second in tiles.strips(spec, j):
+            if spec.unsigned:
+                s = tiles.squares(spec, r, j, rows, second)
+                weight, _ = _unsigned_weight(spec, r, s, j, second, lse)
+                if spec.biased:
+                    weight = weight * tiles.across(spec, r.there_column[rows, :])
+            else:
+                weight = _weight(spec, r, j, rows, second, lse)
+            total += jnp.sum(weight, axis=0)
+            change += jnp.sum(weight * tiles.registers(r.dp[rows, :]), axis=0)
+        return total, change
+
+    total, change = tiles.over_first(spec, fold, (r.total[...], r.change_sum[...]))
+    r.total[...], r.change_sum[...] = total, change
+
+    @pl.when(ends)
+    def _():
+        # The weights' sum is 1 but for the rounding of the log-sum-exp, which counts where that is large.
+        total, change = (jnp.sum(ref[...], axis=0, keepdims=True) for ref in (r.total, r.change_sum))
+        delta = change / jnp.where(total > 0, total, 1.0)
+        r.delta[...] = jnp.broadcast_to(delta, r.delta.shape)
 
 
 # ---- sums over pairs, for a tile of queries
@@ -146,9 +241,11 @@ def _scratch(spec: Spec, parts: dict[str, Any]) -> dict[str, tuple[tuple[int, ..
 
 
 def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
+    start, _ = tiles.walk(2, 3)
+    row_starts, _ = tiles.walk(3)
+    offset = pl.program_id(3) * spec.plan.partners
     _pairs(spec, r)
-    start = pl.program_id(2) == 0
-    tiles.product(spec, r.dp, r.w_tile, r.dout[...])
+    _dweights(spec, r)
     if not spec.unsigned:
 
         @pl.when(start)
@@ -157,10 +254,10 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
 
         tiles.product_logits(spec, r)
         _changes(spec, r)
-        depth = r.dq.shape[0]
 
         def add(rows):
-            r.dq[...] += tiles.dot(r.c_tile[rows, :depth].astype(spec.dtype), r.change[rows, :], (0, 0))
+            for n in range(spec.copies):
+                r.dq[...] += tiles.dot(r.c_tile[rows, :].astype(spec.dtype), r.change[n, rows, :], (0, 0))
 
         tiles.over_products(spec, add)
         return
@@ -169,6 +266,10 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
     def _():
         r.dz[...] = jnp.zeros(r.dz.shape, jnp.float32)
         r.daa[...] = jnp.zeros(r.daa.shape, jnp.float32)
+
+    @pl.when(row_starts)
+    def _():
+        r.dx[...] = jnp.zeros(r.dx.shape, jnp.float32)
 
     lse, delta = r.lse[...][None], r.delta[...][None]
 
@@ -180,10 +281,11 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
             _, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
             h = h * tiles.across(spec, s.norms * LN2)  # 2 norms h: dT has a factor ln(2) / 2
             hy = h * tiles.across(spec, s.y)
-            r.dz[second, :] += tiles.flat(h * s.z - hy * s.x)
+            of_all = pl.ds(pl.multiple_of(offset + second.start, SUBLANES), second.size)
+            r.dz[of_all, :] += tiles.flat(h * s.z - hy * s.x)
             dx += jnp.sum(h * s.x - hy * s.z, axis=0)
             daa += jnp.sum(hy * tiles.across(spec, 0.5 * s.y), axis=0)
-        r.dx[pl.ds(j, 1), :] = jnp.sum(dx, axis=0, keepdims=True)
+        r.dx[pl.ds(j, 1), :] += jnp.sum(dx, axis=0, keepdims=True)
         r.daa[...] += daa
         return carry
 
@@ -195,16 +297,19 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
 
 
 def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
-    tile, step = pl.program_id(1), pl.program_id(2)
+    of_pairs_begins, of_pairs_ends = tiles.walk(3)
+    of_all_begins, _ = tiles.walk(1, 2)
+    of_first_begins, _ = tiles.walk(2)
+    offset = pl.program_id(2) * spec.plan.partners
     sums = (r.y_sum, r.norm_sum) if spec.unsigned else (r.dc,)
 
-    @pl.when(step == 0)
+    @pl.when(of_pairs_begins)
     def _():
         _pairs(spec, r)
         for ref in (r.dw, *sums):
             ref[...] = jnp.zeros(ref.shape, jnp.float32)
 
-    tiles.product(spec, r.dp, r.w_tile, r.dout[...])
+    _dweights(spec, r)
     if spec.unsigned:
         _unsigned_sums(spec, r)
     else:
@@ -213,29 +318,36 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
         q = r.q[...].astype(spec.dtype)
 
         def add(rows):
-            r.dc[rows, :] += tiles.dot(r.change[rows, :], q, (1, 1))
+            r.dc[rows, :] += tiles.dot(r.change[0, rows, :], q, (1, 1))
 
         tiles.over_products(spec, add)
 
     dout = r.dout[...]
 
     def add_values(rows):
-        r.dw[rows, :] += tiles.dot(r.weights[rows, :], dout, (1, 1))
+        for n in range(spec.copies):
+            r.dw[rows, :] += tiles.dot(r.weights[n, rows, :], dout, (1, 1))
 
     tiles.over_products(spec, add_values)
 
-    @pl.when(step == pl.num_programs(2) - 1)
+    @pl.when(of_pairs_ends)
     def _():
-        @pl.when(tile == 0)
+        @pl.when(of_all_begins)
         def _():
             for ref in (r.dv,) if spec.unsigned else (r.dv, r.dr):
                 ref[...] = jnp.zeros(ref.shape, jnp.float32)
 
-        _value_gradients(spec, r)
+        @pl.when(of_first_begins)
+        def _():
+            for ref in (r.dg,) if spec.unsigned else (r.dg, r.da):
+                ref[...] = jnp.zeros(ref.shape, jnp.float32)
+
+        of_all = pl.ds(pl.multiple_of(offset, SUBLANES), spec.plan.partners)
+        _value_gradients(spec, r, of_all)
         if spec.unsigned:
             _pair_gradients(spec, r)
         else:
-            _factor_gradients(spec, r)
+            _factor_gradients(spec, r, of_all)
 
 
 def _unsigned_sums(spec: Spec, r: SimpleNamespace) -> None:
@@ -245,7 +357,7 @@ def _unsigned_sums(spec: Spec, r: SimpleNamespace) -> None:
         for rows, second in tiles.strips(spec, j):
             s = tiles.squares(spec, r, j, rows, second)
             weight, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
-            r.weights[rows, :] = tiles.flat(weight).astype(spec.dtype)
+            _keep(spec, r.weights, rows, weight)
             r.norm_sum[rows, :] += _lanes_of(tiles.flat(h * s.inner))
             r.y_sum[rows, :] += _lanes_of(tiles.flat(h * (aa * tiles.across(spec, s.y) - s.x * s.z)))
         return carry
@@ -255,7 +367,7 @@ def _unsigned_sums(spec: Spec, r: SimpleNamespace) -> None:
 
 def _pair_gradients(spec: Spec, r: SimpleNamespace) -> None:
     """Sums over lanes, as rows of second keys: a product with ones turns columns into rows."""
-    second = spec.plan.second
+    second = spec.plan.partners
     ones = jnp.ones((SUBLANES, LANES), jnp.float32)
     for j in range(spec.plan.keys):
         rows = slice(j * second, (j + 1) * second)
@@ -265,27 +377,29 @@ def _pair_gradients(spec: Spec, r: SimpleNamespace) -> None:
         r.dnorms[j : j + 1, :] = tiles.dot(ones, r.norm_sum[rows, :], (1, 1))[:1] * (0.5 * LN2)
 
 
-def _factor_gradients(spec: Spec, r: SimpleNamespace) -> None:
-    """From c_jk = a_j * r_k to its factors."""
-    second, scale = spec.plan.second, spec.config.scale
+def _factor_gradients(spec: Spec, r: SimpleNamespace, of_all: Any) -> None:
+    """From c_jk = a_j * r_k to its factors; `of_all` are the tile's second keys among all of them."""
+    second, scale = spec.plan.partners, spec.config.scale
     right = r.r[...].astype(jnp.float32)
     for j in range(spec.plan.keys):
         dc = r.dc[j * second : (j + 1) * second, :] * scale
-        r.da[j : j + 1, :] = jnp.sum(dc * right, axis=0, keepdims=True)
-        r.dr[...] += dc * r.a[j : j + 1, :].astype(jnp.float32)
+        r.da[j : j + 1, :] += jnp.sum(dc * right, axis=0, keepdims=True)
+        r.dr[of_all, :] += dc * r.a[j : j + 1, :].astype(jnp.float32)
 
 
-def _value_gradients(spec: Spec, r: SimpleNamespace) -> None:
-    """From W_jk = v_k g_j to its factors, in products of their type: float32 takes six times as long."""
-    second = spec.plan.second
-    v, allowed = r.v[...], r.allowed[...].T
+def _value_gradients(spec: Spec, r: SimpleNamespace, of_all: Any) -> None:
+    """From W_jk = v_k g_j to its factors; `of_all` as above."""
+    second, e = spec.plan.partners, spec.e
+    v, allowed = r.v[:, :e], r.allowed[...].T
     for j in range(spec.plan.keys):
         dw = r.dw[j * second : (j + 1) * second, :]
         if spec.biased:
             dw = dw * allowed[:, j : j + 1]
-        dw = dw.astype(spec.dtype)
-        r.dg[j] = tiles.dot(v, dw, (0, 0))
-        r.dv[...] += tiles.dot(dw, r.g[j], (1, 1))
+        for part in spec.exact(dw):
+            r.dg[j] += tiles.dot(v, part, (0, 0))
+            r.dv[of_all, :] += tiles.dot(part, r.g[j, :e, :], (1, 1))
+        if spec.narrow:
+            r.dv[of_all, :] += tiles.dot(dw.astype(spec.dtype), r.g[j, e:, :], (1, 1))
 
 
 # ---- weights and gradients of logits
@@ -302,13 +416,27 @@ def _pairs(spec: Spec, r: SimpleNamespace) -> None:
         tiles.bias_columns(spec, r)
 
 
-def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[Array, Array]:
-    """The weights of a strip, and the gradient of the squared logits without its factor ln(2) / 2."""
+def _unsigned_weight(spec, r, s, j, second, lse) -> tuple[Array, Array]:
+    """The weights of a strip, and the inverse of their logits."""
     inverse = jax.lax.rsqrt(s.square)
     weight = jnp.exp2(s.square * inverse - lse)
     if spec.masked:
         weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
+    return weight, inverse
+
+
+def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[Array, Array]:
+    """The weights of a strip, and the gradient of the squared logits without its factor ln(2) / 2."""
+    weight, inverse = _unsigned_weight(spec, r, s, j, second, lse)
     return weight, weight * inverse * (tiles.registers(r.dp[rows, :]) - delta)
+
+
+def _weight(spec, r, j, rows, second, lse) -> Array:
+    """The weights of a strip, where logits are products."""
+    weight = jnp.exp2(tiles.scaled(spec, r, rows) - lse)
+    if spec.masked:
+        weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
+    return weight
 
 
 def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
@@ -317,16 +445,20 @@ def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
 
     def fold(j, carry):
         for rows, second in tiles.strips(spec, j):
-            weight = jnp.exp2(tiles.scaled(spec, r, rows) - lse)
-            if spec.masked:
-                weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
+            weight = _weight(spec, r, j, rows, second, lse)
             if weights is not None:
-                weights[rows, :] = tiles.flat(weight).astype(spec.dtype)
+                _keep(spec, weights, rows, weight)
             change = weight * (tiles.registers(r.dp[rows, :]) - delta)
-            r.change[rows, :] = tiles.flat(change).astype(spec.dtype)
+            _keep(spec, r.change, rows, change)
         return carry
 
     tiles.over_first(spec, fold)
+
+
+def _keep(spec: Spec, to: Any, rows: Any, strip: Array) -> None:
+    """Keeps a strip in the type of products: exactly as two numbers, rounded where there is room for one."""
+    for n, part in enumerate(spec.exact(tiles.flat(strip))[: to.shape[0]]):
+        to[n, rows, :] = part
 
 
 def _lanes_of(x: Array) -> Array:

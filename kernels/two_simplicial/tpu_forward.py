@@ -11,131 +11,131 @@ from jaxtyping import Array
 
 from kernels.softmax import MASKED
 from kernels.two_simplicial import tpu_tiles as tiles
-from kernels.two_simplicial.tpu_layout import LANES
-from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
+from kernels.two_simplicial.tpu_layout import LANES, Plan
+from kernels.two_simplicial.tpu_tiles import SUBLANES, Kernel, Operand, Spec
 
 LN2 = math.log(2.0)
 
 
-def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[Array, Array]:
+def kernel(spec: Spec) -> Kernel:
     """The kernel over all groups and tiles.
 
-    Args:
-      spec: what is static.
-      parts: the arrays of `tpu_layout` by name: x, z, aa, y, norms or q, a, r; v and g with a feature of
-        ones; allowed; mask or None.
-      interpret: what `pallas_call` takes.
-
-    Returns:
-      The output [G, F, N] in the type of the values, and the log-sum-exp [G, 1, N].
+    It reads the arrays of `tpu_layout` by name: x, z, aa, y, norms or q, a, r; v and g with a feature of
+    ones; allowed; mask. It writes the output [G, F, N] in the type of the values, and the log-sum-exp
+    [G, 1, N].
     """
     plan = spec.plan
-    grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
-    out, lse = tiles.call(spec, _kernel, "forward", grid, operands(spec, parts), interpret)
-    return out, lse
+    lanes = plan.padded_queries
+
+    def by_query(rows, dtype):
+        return Operand(
+            dtype, (1, rows, plan.queries), lambda g, i, j, k: (g, 0, i), (plan.groups, rows, lanes)
+        )
+
+    return Kernel(
+        name="two_simplicial_forward",
+        body=_kernel,
+        grid=query_grid(plan),
+        inputs={**tile_inputs(spec, in_order), **value_inputs(spec, in_order, extra=1)},
+        outputs={"out": by_query(plan.f, spec.dtype), "lse": by_query(1, jnp.float32)},
+        scratch={
+            **tile_scratch(spec),
+            "weights": ((plan.rows, plan.queries), spec.dtype),
+            "w_tile": ((plan.rows, plan.f + 1), spec.dtype),
+            "sums": ((plan.f + 1, plan.queries), jnp.float32),
+            "top": ((SUBLANES, plan.queries), jnp.float32),
+        },
+    )
 
 
-def operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
-    """What the kernel reads, writes and keeps, by name."""
+def query_grid(plan: Plan) -> tuple[int, ...]:
+    """Groups, tiles of queries, and for each of them all tiles of pairs."""
+    tiles_of_pairs = plan.first // plan.keys, plan.second // plan.partners
+    return plan.groups, plan.padded_queries // plan.queries, *tiles_of_pairs
+
+
+def in_order(g: Any, i: Any, j: Any, k: Any) -> tuple[Any, ...]:
+    """Group, tile of queries, tile of first keys and tile of second keys of a step of `query_grid`."""
+    return g, i, j, k
+
+
+def tile_inputs(spec: Spec, order: Any) -> dict[str, Operand]:
+    """What a tile's logits are made of; `order` turns the grid's step into that of `query_grid`."""
     plan = spec.plan
-    inputs = {
-        **tile_inputs(spec, parts, lambda step: step),
-        **value_inputs(spec, parts, lambda step: step),
-    }
-    outputs = {
-        "out": Operand(
-            jax.ShapeDtypeStruct((plan.groups, plan.f, plan.padded_queries), spec.dtype),
-            (1, plan.f, plan.queries),
-            lambda g, i, j: (g, 0, i),
-        ),
-        "lse": Operand(
-            jax.ShapeDtypeStruct((plan.groups, 1, plan.padded_queries), jnp.float32),
-            (1, 1, plan.queries),
-            lambda g, i, j: (g, 0, i),
-        ),
-    }
-    scratch = {
-        **tile_scratch(spec, parts),
-        "weights": ((plan.rows, plan.queries), spec.dtype),
-        "w_tile": ((plan.rows, plan.f + 1), spec.dtype),
-        "sums": ((plan.f + 1, plan.queries), jnp.float32),
-        "top": ((SUBLANES, plan.queries), jnp.float32),
-    }
-    return inputs, outputs, scratch
-
-
-def tile_inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Operand]:
-    """What a tile's logits are made of; `order` turns the grid's step into (group, query tile, key tile)."""
-    plan = spec.plan
-    first, second, queries = plan.keys, plan.second, plan.queries
+    first, second, queries = plan.keys, plan.partners, plan.queries
 
     def at(*place: str | int) -> Any:
-        """A block's place from the names of the three steps, 0 for a whole axis."""
+        """A block's place from the names of the four steps, 0 for a whole axis."""
 
         def index(*step):
-            g, i, j = order(step)
+            named = dict(zip("gijk", order(*step), strict=True))
             # Not //: that lowers through the sign, which only a machine with a TPU can lower.
-            named = {"g": g, "i": i, "j": j, "b": jax.lax.div(g, jnp.int32(plan.heads))}
+            named["b"] = jax.lax.div(named["g"], jnp.int32(plan.heads))
             return tuple(named[name] if isinstance(name, str) else name for name in place)
 
         return index
 
     if spec.unsigned:
         inputs = {
-            "x": Operand(parts["x"], (1, first, queries), at("g", "j", "i")),
-            "z": Operand(parts["z"], (1, second, queries), at("g", 0, "i")),
-            "aa": Operand(parts["aa"], (1, SUBLANES, queries), at("g", 0, "i")),
-            "y": Operand(parts["y"], (1, first, second), at("g", "j", 0)),
-            "norms": Operand(parts["norms"], (1, first, second), at("g", "j", 0)),
+            "x": Operand(jnp.float32, (1, first, queries), at("g", "j", "i")),
+            "z": Operand(jnp.float32, (1, second, queries), at("g", "k", "i")),
+            "aa": Operand(jnp.float32, (1, SUBLANES, queries), at("g", 0, "i")),
+            "y": Operand(jnp.float32, (1, first, second), at("g", "j", "k")),
+            "norms": Operand(jnp.float32, (1, first, second), at("g", "j", "k")),
         }
     else:
-        depth = parts["a"].shape[2]
+        dtype = jnp.bfloat16 if spec.split else jnp.float32
         inputs = {
-            "q": Operand(parts["q"], (1, depth, queries), at("g", 0, "i")),
-            "a": Operand(parts["a"], (1, first, depth), at("g", "j", 0)),
-            "r": Operand(parts["r"], (1, second, depth), at("g", 0, 0)),
+            "q": Operand(dtype, (1, spec.depth, queries), at("g", 0, "i")),
+            "a": Operand(dtype, (1, first, spec.depth), at("g", "j", 0)),
+            "r": Operand(dtype, (1, second, spec.depth), at("g", "k", 0)),
         }
-    allowed = parts["allowed"]
-    alike = allowed.shape[0] == 1
-    inputs["allowed"] = Operand(allowed, (1, first, second), at(0 if alike else "b", "j", 0))
-    if spec.masked:
-        mask = parts["mask"]
-        whole = [size > 1 for size in mask.shape[:3]]
+    inputs["allowed"] = Operand(jnp.float32, (1, first, second), at(0 if spec.alike else "b", "j", "k"))
+    if spec.mask is not None:
+        whole = [size > 1 for size in spec.mask[:3]]
         inputs["mask"] = Operand(
-            mask,
+            jnp.int8,
             (1, first if whole[1] else 1, second if whole[2] else 1, queries),
-            at("b" if whole[0] else 0, "j" if whole[1] else 0, 0, "i"),
+            at("b" if whole[0] else 0, "j" if whole[1] else 0, "k" if whole[2] else 0, "i"),
         )
     return inputs
 
 
-def value_inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Operand]:
-    """What the values of a tile's pairs are made of."""
-    v, g = parts["v"], parts["g"]
+def value_inputs(spec: Spec, order: Any, extra: int = 0, halves: int = 1) -> dict[str, Operand]:
+    """What the values of a tile's pairs are made of; v_k is repeated where g has two `halves`."""
+    plan, e = spec.plan, halves * (spec.e + extra)
+
+    def of_second(*step):
+        g, _, _, k = order(*step)
+        return g, k, 0
+
+    def of_first(*step):
+        g, _, j, _ = order(*step)
+        return g, j, 0, 0
+
     return {
-        "v": Operand(v, (1, spec.plan.second, v.shape[2]), lambda *step: (order(step)[0], 0, 0)),
-        "g": Operand(
-            g, (1, spec.plan.keys, *g.shape[2:]), lambda *step: (order(step)[0], order(step)[2], 0, 0)
-        ),
+        "v": Operand(spec.dtype, (1, plan.partners, e), of_second),
+        "g": Operand(spec.dtype, (1, plan.keys, e, plan.f + extra), of_first),
     }
 
 
-def tile_scratch(spec: Spec, parts: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
+def tile_scratch(spec: Spec) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Room for a tile's logits and for the numbers of its pairs."""
     plan = spec.plan
     scratch = {"tile": ((plan.rows, plan.queries), jnp.float32)}
     column = ((plan.rows, LANES), jnp.float32)
     if spec.unsigned:
         return {**scratch, "y_column": column, "norm_column": column}
-    depth = parts["a"].shape[2]
-    products = ((plan.rows, 2 * depth), jnp.bfloat16) if spec.split else ((plan.rows, depth), jnp.float32)
+    length, dtype = spec.products
+    products = ((plan.rows, length), dtype)
     return {**scratch, "c_tile": products, **({"bias_column": column} if spec.biased else {})}
 
 
 def _kernel(spec: Spec, r: SimpleNamespace) -> None:
-    step, f = pl.program_id(2), spec.plan.f
+    f = spec.plan.f
+    begins, ends = tiles.walk(2, 3)
 
-    @pl.when(step == 0)
+    @pl.when(begins)
     def _():
         # An unsigned logit is never below 0.
         r.top[...] = jnp.full(r.top.shape, 0.0 if spec.unsigned else MASKED, jnp.float32)
@@ -153,7 +153,7 @@ def _kernel(spec: Spec, r: SimpleNamespace) -> None:
 
     tiles.over_products(spec, add)
 
-    @pl.when(step == pl.num_programs(2) - 1)
+    @pl.when(ends)
     def _():
         total = r.sums[f:, :]
         some = total > 0

@@ -44,9 +44,10 @@ class Plan:
       f: output features.
       queries: queries of a tile, a multiple of 128.
       keys: first keys (j) of a tile.
+      partners: second keys (k) of a tile.
       padded_queries: N up to a multiple of `queries`.
       first: M up to a multiple of `keys`.
-      second: M up to a multiple of the sublanes of a tile: every tile has all second keys (k).
+      second: M up to a multiple of `partners`.
     """
 
     groups: int
@@ -56,6 +57,7 @@ class Plan:
     f: int
     queries: int
     keys: int
+    partners: int
     padded_queries: int
     first: int
     second: int
@@ -63,7 +65,7 @@ class Plan:
     @property
     def rows(self) -> int:
         """Pairs of a tile."""
-        return self.keys * self.second
+        return self.keys * self.partners
 
 
 def group_major(x: Float[Array, "B L H D"], length: int) -> Float[Array, "G padded D"]:
@@ -172,17 +174,17 @@ def _turned(x: Array, by: int) -> Array:
 def value_factors(plan: Plan, value: Array, bilinear: Array, with_ones: bool = False) -> tuple[Array, Array]:
     """Factors v [G, k, E] and g [G, j, E, F] of a pair's value v_k g_j, where g_j = bilinear(value_j, .).
 
-    With ones, E and F are one more: the last feature of every pair's value is 1, and its weighted sum is the
-    denominator of the softmax, from the same rounded weights as the numerators.
+    Both are float32. With ones, E and F are one more: the last feature of every pair's value is 1, and its
+    weighted sum is the denominator of the softmax, from the same rounded weights as the numerators.
     """
-    dtype = value_dtype(value, bilinear)
     if with_ones:
         value = jnp.pad(value, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=1)
         bilinear = jnp.pad(bilinear, ((0, 0), (0, 1), (0, 1), (0, 1))).at[:, -1, -1, -1].set(1)
     first = group_major(value, plan.first).astype(jnp.float32)
     first = first.reshape(-1, plan.heads, *first.shape[1:])
-    maps = _einsum("hfrs,bhjr->bhjsf", bilinear.astype(jnp.float32), first).astype(dtype)
-    return group_major(value, plan.second).astype(dtype), maps.reshape(plan.groups, *maps.shape[2:])
+    maps = _einsum("hfrs,bhjr->bhjsf", bilinear.astype(jnp.float32), first)
+    second = group_major(value, plan.second).astype(jnp.float32)
+    return second, maps.reshape(plan.groups, *maps.shape[2:])
 
 
 def value_dtype(value: Described, bilinear: Described) -> jnp.dtype:

@@ -1,10 +1,11 @@
-"""What the three TPU kernels of 2-simplicial attention share: how they are called, and one tile of logits.
+"""What the TPU kernels of 2-simplicial attention share: how they are called, and one tile of logits.
 
-A tile is all second keys of some first keys against some queries, [pairs, queries], pairs being j-major. It
+A tile is some first keys and some second keys against some queries, [pairs, queries], pairs being j-major. It
 is walked in two ways: products with the matrix unit over chunks of pairs, and elementwise work over the few
 rows of a `strip`, small enough to stay in registers.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
-from kernels.arrays import divisor, round_up
+from kernels.arrays import divisor
+from kernels.plans import Launch
 from kernels.softmax import LOG2E, MASKED
+from kernels.tpu_shared import halves, tile_bytes, with_temporaries
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, SUBLANES, Plan
 
@@ -32,23 +35,56 @@ class Spec:
     Attributes:
       config: logit, scale and eps.
       plan: sizes and tiles.
+      e: features of values.
+      depth: length of the vectors whose product is a logit: D, or 2 D for the signed logit.
       dtype: of the products with values, and of weights in them.
-      masked: whether there is a mask that differs between queries.
+      mask: shape [b, j, k, N] of a mask that differs between queries, its first three sizes 1 where it is
+        alike; None where there is none.
+      alike: whether the pairs that are there are the same for all examples.
       biased: whether some pairs are not there (mask or padding), which a product of keys does not show.
       split: whether the product of two bfloat16 keys is kept exactly, as a sum of two bfloat16 numbers.
+      rounded: whether the output is saved in 16 bits, so that Delta has to be computed again.
     """
 
     config: Config
     plan: Plan
+    e: int
+    depth: int
     dtype: Any
-    masked: bool
+    mask: tuple[int, ...] | None
+    alike: bool
     biased: bool
     split: bool
+    rounded: bool
 
     @property
     def unsigned(self) -> bool:
         """Whether logits come from pairwise products (`pairwise`), not from `product_factors`."""
         return self.config.logit == "unsigned"
+
+    @property
+    def masked(self) -> bool:
+        """Whether there is a mask that differs between queries."""
+        return self.mask is not None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether products with values are of bfloat16 numbers."""
+        return self.dtype == jnp.bfloat16
+
+    @property
+    def copies(self) -> int:
+        """In how many bfloat16 numbers the backward pass keeps one of `dtype`: see `exact`."""
+        return 2 if self.narrow else 1
+
+    def exact(self, x: Array) -> tuple[Array, ...]:
+        """Numbers that sum to a float32 one and that products with values take as they are."""
+        return halves(x) if self.narrow else (x,)
+
+    @property
+    def products(self) -> tuple[int, Any]:
+        """Length and dtype of the product of two keys as the matrix unit takes it."""
+        return (2 * self.depth, jnp.bfloat16) if self.split else (self.depth, jnp.float32)
 
     @property
     def floor(self) -> float:
@@ -61,14 +97,16 @@ class Operand:
     """An array a kernel reads or writes, and the block of it that a step of the grid sees.
 
     Attributes:
-      array: what is read; a shape and dtype for what is written.
+      dtype: the array's.
       block: sizes of the block, its first axis 1 and left out of what the kernel sees.
-      index: from the names of the grid's steps to the block's place, all but the first axis' when shorter.
+      index: from the numbers of the grid's steps to the block's place.
+      shape: the array's, where it is written.
     """
 
-    array: Any
+    dtype: Any
     block: tuple[int, ...]
     index: Callable[..., tuple[Any, ...]]
+    shape: tuple[int, ...] = ()
 
     @property
     def spec(self) -> pl.BlockSpec:
@@ -76,66 +114,74 @@ class Operand:
         return pl.BlockSpec((None, *self.block[1:]), self.index)
 
 
-def call(
-    spec: Spec,
-    kernel: Callable[[Spec, SimpleNamespace], None],
-    name: str,
-    grid: tuple[int, ...],
-    operands: tuple[dict, dict, dict],
-    interpret: Any,
-    *,
-    order: tuple[Literal["parallel", "arbitrary"], ...] = ("parallel", "parallel", "arbitrary"),
-) -> tuple[Array, ...]:
-    """`pallas_call` with inputs, outputs and scratch by name: the kernel gets one namespace of references."""
-    inputs, outputs, scratch = operands
-    names = (*inputs, *outputs, *scratch)
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and its operands by name.
+
+    Attributes:
+      name: the kernel's.
+      body: gets the spec and one namespace of references.
+      grid: sizes of the grid.
+      inputs: what it reads.
+      outputs: what it writes.
+      scratch: shapes and dtypes of what it keeps.
+      order: which axes of the grid may be walked in any order.
+    """
+
+    name: str
+    body: Callable[[Spec, SimpleNamespace], None]
+    grid: tuple[int, ...]
+    inputs: Mapping[str, Operand]
+    outputs: Mapping[str, Operand]
+    scratch: Mapping[str, tuple[tuple[int, ...], Any]]
+    order: tuple[Literal["parallel", "arbitrary"], ...] = ("parallel", "parallel", "arbitrary", "arbitrary")
+
+    @property
+    def kept(self) -> int:
+        """Bytes of blocks twice, as the next ones are fetched meanwhile, and of scratch once."""
+        blocks = sum(
+            tile_bytes(o.block[1:], o.dtype) for o in (*self.inputs.values(), *self.outputs.values())
+        )
+        return 2 * blocks + sum(tile_bytes(shape, dtype) for shape, dtype in self.scratch.values())
+
+    @property
+    def launch(self) -> Launch:
+        """Its grid and its memory, with room for the compiler's temporaries."""
+        return Launch(self.name, self.grid, with_temporaries(self.kept))
+
+
+def run(spec: Spec, kernel: Kernel, parts: Mapping[str, Any], interpret: Any) -> dict[str, Array]:
+    """Calls a kernel with its inputs taken from `parts`; returns its outputs, both by name."""
+    arrays = [parts[name] for name in kernel.inputs]
+    names = (*kernel.inputs, *kernel.outputs, *kernel.scratch)
 
     def body(*refs):
-        kernel(spec, SimpleNamespace(**dict(zip(names, refs, strict=True))))
+        kernel.body(spec, SimpleNamespace(**dict(zip(names, refs, strict=True))))
 
-    manual = jax.typeof(next(iter(inputs.values())).array).manual_axis_type
-    call = pl.pallas_call(
+    manual = jax.typeof(arrays[0]).manual_axis_type
+    results = pl.pallas_call(
         body,
         out_shape=[
-            jax.ShapeDtypeStruct(o.array.shape, o.array.dtype, manual_axis_type=manual)
-            for o in outputs.values()
+            jax.ShapeDtypeStruct(o.shape, o.dtype, manual_axis_type=manual) for o in kernel.outputs.values()
         ],
-        grid=grid,
-        in_specs=[o.spec for o in inputs.values()],
-        out_specs=[o.spec for o in outputs.values()],
-        scratch_shapes=[pltpu.VMEM(shape, dtype) for shape, dtype in scratch.values()],
+        grid=kernel.grid,
+        in_specs=[o.spec for o in kernel.inputs.values()],
+        out_specs=[o.spec for o in kernel.outputs.values()],
+        scratch_shapes=[pltpu.VMEM(shape, dtype) for shape, dtype in kernel.scratch.values()],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=order, vmem_limit_bytes=vmem_limit(*operands)
+            dimension_semantics=kernel.order, vmem_limit_bytes=kernel.launch.memory
         ),
         interpret=interpret,
-        name=f"two_simplicial_{name}",
-    )
-    return tuple(call(*(o.array for o in inputs.values())))
+        name=kernel.name,
+    )(*arrays)
+    return dict(zip(kernel.outputs, results, strict=True))
 
 
-def vmem_bytes(
-    inputs: Mapping[str, Operand],
-    outputs: Mapping[str, Operand],
-    scratch: Mapping[str, tuple[tuple[int, ...], Any]],
-) -> int:
-    """On-chip memory of a kernel: blocks twice, as the next ones are fetched meanwhile, and scratch once."""
-    blocks = sum(_tile_bytes(o.block[1:], o.array.dtype) for o in (*inputs.values(), *outputs.values()))
-    return 2 * blocks + sum(_tile_bytes(shape, dtype) for shape, dtype in scratch.values())
-
-
-def vmem_limit(inputs: Any, outputs: Any, scratch: Any) -> int:
-    """Returns the bytes that the compiler may use, with room for its temporaries; at least 16 MiB."""
-    return max(16 << 20, vmem_bytes(inputs, outputs, scratch) * 3 // 2 + (2 << 20))
-
-
-def _tile_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    size = jnp.dtype(dtype).itemsize
-    *major, rows, lanes = shape
-    rows, lanes = round_up(rows, SUBLANES * 4 // size), round_up(lanes, LANES)
-    count = rows * lanes * size
-    for axis in major:
-        count *= axis
-    return count
+def walk(*axes: int) -> tuple[Any, Any]:
+    """Inside a kernel: whether the step is the first, and the last, of a walk along some axes of the grid."""
+    begins = [pl.program_id(axis) == 0 for axis in axes]
+    ends = [pl.program_id(axis) == pl.num_programs(axis) - 1 for axis in axes]
+    return functools.reduce(jnp.logical_and, begins), functools.reduce(jnp.logical_and, ends)
 
 
 # ---- matrix products, columns, loops
@@ -166,7 +212,7 @@ def product(spec: Spec, to: Any, left: Any, right: Array) -> None:
 def over_products(spec: Spec, body: Callable[[Any], None]) -> None:
     """Calls the body for chunks of a tile's pairs that are long enough for the matrix unit."""
     rows = spec.plan.rows
-    size = divisor(spec.plan.keys, PRODUCT_ROWS // spec.plan.second) * spec.plan.second
+    size = divisor(spec.plan.keys, PRODUCT_ROWS // spec.plan.partners) * spec.plan.partners
     if size == rows:
         body(pl.ds(0, rows))
         return
@@ -185,7 +231,7 @@ def over_first(spec: Spec, body: Callable[[Array, Any], Any], carry: Any = 0) ->
 
 def strips(spec: Spec, j: Array) -> list[tuple[Any, Any]]:
     """The strips of first key j: their rows of the tile, and their second keys."""
-    second = spec.plan.second
+    second = spec.plan.partners
     size = max(size for size in (8, 16, 32) if second % size == 0 and size <= STRIP)
     start = pl.multiple_of(j * second, SUBLANES)
     return [
@@ -196,7 +242,7 @@ def strips(spec: Spec, j: Array) -> list[tuple[Any, Any]]:
 def columns(spec: Spec, to: Any, rows: Array) -> None:
     """to[pairs, lanes] = a number a pair, from its row of first keys [j, k], the same in all lanes."""
     turned = rows.T
-    second = spec.plan.second
+    second = spec.plan.partners
     for j in range(spec.plan.keys):
         to[j * second : (j + 1) * second, :] = jnp.broadcast_to(turned[:, j : j + 1], (second, LANES))
 
@@ -221,13 +267,18 @@ def across(spec: Spec, column: Array) -> Array:
 
 
 def values(spec: Spec, r: SimpleNamespace) -> None:
-    """r.w_tile[pairs, F] = the values of a tile's pairs; 0 for those that are not there."""
-    second, v, allowed = spec.plan.second, r.v[...], r.allowed[...].T
+    """r.w_tile[pairs, F] = the values of a tile's pairs; 0 for those that are not there.
+
+    In twice as many columns it is kept exactly, as rounded values and rounding errors.
+    """
+    second, v, allowed = spec.plan.partners, r.v[...], r.allowed[...].T
     for j in range(spec.plan.keys):
         w = dot(v, r.g[j])
         if spec.biased:
             w = w * allowed[:, j : j + 1]
-        r.w_tile[j * second : (j + 1) * second, :] = w.astype(spec.dtype)
+        rows, width = slice(j * second, (j + 1) * second), w.shape[1]
+        for n, part in enumerate(spec.exact(w)[: r.w_tile.shape[1] // width]):
+            r.w_tile[rows, n * width : (n + 1) * width] = part.astype(spec.dtype)
 
 
 @dataclass(frozen=True)
@@ -253,15 +304,13 @@ def squares(spec: Spec, r: SimpleNamespace, j: Array, rows: Any, second: Any) ->
 
 def key_products(spec: Spec, to: Any, a: Any, r: Array) -> None:
     """Writes k1_j * k2_k to to[pairs, D]; where it is split, the rounded product, then the rounding error."""
-    second, depth = spec.plan.second, r.shape[1]
+    second, depth = spec.plan.partners, r.shape[1]
     r = r.astype(jnp.float32)
     for j in range(spec.plan.keys):
         c = a[j : j + 1, :].astype(jnp.float32) * r
         rows = slice(j * second, (j + 1) * second)
         if spec.split:
-            rounded = c.astype(jnp.bfloat16)
-            to[rows, :depth] = rounded
-            to[rows, depth:] = (c - rounded.astype(jnp.float32)).astype(jnp.bfloat16)
+            to[rows, :depth], to[rows, depth:] = halves(c)
         else:
             to[rows, :] = c
 

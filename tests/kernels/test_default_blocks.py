@@ -13,15 +13,12 @@ import pytest
 
 from kernels.trans import gpu as trans_gpu
 from kernels.trans import shapes as trans_shapes
-from kernels.trans import tpu as trans_tpu
 from kernels.trans import xla as trans_xla
-from kernels.trilinear import gpu_backward, tpu_plan
+from kernels.trilinear import gpu_backward
 from kernels.trilinear import shapes as trilinear_shapes
-from kernels.trilinear import tpu as trilinear_tpu
 from kernels.trilinear import xla as trilinear_xla
 from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import shapes as two_shapes
-from kernels.two_simplicial import tpu as two_tpu
 from kernels.two_simplicial import xla as two_xla
 from kernels.two_simplicial import xla_tiling
 from kernels.two_simplicial.reference import Config
@@ -79,7 +76,7 @@ TWO_SIMPLICIAL = {
 
 @pytest.mark.parametrize("shape", dict.fromkeys((*two_shapes.ACCELERATOR, *two_shapes.CPU)), ids=str)
 def test_two_simplicial_attention(shape):
-    sizes, on_cpu, elsewhere, tilings, tiles, memory, forward, backward, tried = TWO_SIMPLICIAL[shape.name]
+    sizes, on_cpu, elsewhere, tilings, _, _, forward, backward, tried = TWO_SIMPLICIAL[shape.name]
     assert named(shape) == (*sizes, None, None)
     b, h, n, m, d = sizes
     arrays: list[Any] = [
@@ -89,10 +86,6 @@ def test_two_simplicial_attention(shape):
     for budget, want in ((two_xla.CPU, on_cpu), (two_xla.ACCELERATOR, elsewhere)):
         assert values(vars(xla_tiling.tiling(b, h, n, m, budget))) == want
     assert len(two_xla.block_candidates(Config(), *arrays)["forward"]) == tilings
-    of_tpu = two_tpu.block_candidates(Config(), *arrays)["forward"]
-    if tiles is not None:
-        assert list(map(values, of_tpu)) == tiles
-    assert values(two_tpu.vmem_bytes(Config(), *arrays, blocks=of_tpu[0])) == memory
     of_gpu = two_gpu.block_candidates(Config(), *arrays)
     assert [values(of_gpu[way][0]) for way in ("forward", "backward")] == [forward, backward]
     assert len(of_gpu["forward"]) == tried
@@ -114,14 +107,11 @@ TRANS = {
 
 @pytest.mark.parametrize("shape", trans_shapes.REAL, ids=lambda shape: shape.name)
 def test_trans(shape):
-    (batch, heads, tokens), rows, forward, tried, backward, tried_back, slots = TRANS[shape.name]
+    (batch, heads, tokens), rows, *_, slots = TRANS[shape.name]
     causal = shape.name.startswith("decoder")
     assert named(shape) == (batch, heads, tokens, tokens, tokens, causal, 0)
     arrays = described(shape.kernel_logits, shape.premise)
     assert trans_xla.block_candidates(shape.config, *arrays)["backward"][0] == {"rows": rows}
-    of_tpu = trans_tpu.block_candidates(shape.config, *arrays)
-    assert [values(of_tpu[way][0]) for way in ("forward", "backward")] == [forward, backward]
-    assert [len(of_tpu[way]) for way in ("forward", "backward")] == [tried, tried_back]
     plans = {
         "out": trans_gpu._plan("out", None, held=tokens, streamed=tokens, rows=tokens),
         "passing": trans_gpu._plan("passing", None, **trans_gpu._backward_sizes(tokens, tokens, tokens)),
@@ -156,18 +146,12 @@ TRILINEAR = {
 @pytest.mark.parametrize("shape", [*trilinear_shapes.ACCELERATOR, *trilinear_shapes.CPU], ids=str)
 def test_trilinear_attention(shape):
     *sizes, causal = named(shape)
-    blocks, tried, tile, tried_tiles, segments = TRILINEAR[tuple(sizes)]
+    blocks, tried, *_ = TRILINEAR[tuple(sizes)]
     assert causal == (shape.name != "cpu, all pairs")
     query, key = described(shape.query, shape.key)
     arrays = query, *[key] * 4
     assert values(trilinear_xla.default_blocks(shape.config, query, key)) == blocks
     assert len(trilinear_xla.block_candidates(shape.config, *arrays)["forward"]) == tried
-    candidates = trilinear_tpu.block_candidates(shape.config, *arrays)["forward"]
-    assert values(candidates[0]) == tile
-    assert len(candidates) == tried_tiles
-    plan = tpu_plan.make_plan(shape.config, query, key)
-    assert plan is not None
-    assert (plan.segment, plan.segments, plan.front, plan.rows) == segments
 
 
 def test_blocks_of_the_trilinear_backward_kernels_on_a_gpu():

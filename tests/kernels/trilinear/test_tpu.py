@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from jax import export
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.trilinear import shapes, tpu, tpu_plan
+from kernels import plans
+from kernels.trilinear import reference, shapes, tpu, tpu_plan
 from kernels.trilinear.api import trilinear_attention
-from kernels.trilinear.reference import Config
 from kernels.trilinear.shapes import Shape
+from tests.kernels import tpu_launches
 from tests.kernels.trilinear import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -26,6 +27,7 @@ STRICT = pltpu.InterpretParams(
     detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise", random_seed=0
 )
 SMALL_BLOCKS = {"queries": 128, "heads": 1, "second": 128}
+CHIP = tpu_launches.CHIPS[1]  # of the least vector memory
 
 
 def compare(shape, dtype="float32", kind="normal", factor=1.0, interpret=True, **options):
@@ -85,11 +87,10 @@ def small_vector_memory(monkeypatch):
     monkeypatch.setattr(tpu_plan, "RESIDENT_BYTES", 600 * 128 * 2 * 32)
 
 
-def segmented(shape):
+def segmented(shape, blocks=SMALL_BLOCKS):
     """The plan of a call, which must have several segments."""
-    (query, key, *_), _ = cases.make(shape)
-    plan = tpu_plan.make_plan(shape.config, query, key, SMALL_BLOCKS)
-    assert plan is not None
+    arrays, _ = cases.make(shape)
+    plan = tpu.plan("forward", shape.config, *arrays, chip=CHIP, blocks=blocks).sizes
     assert plan.segments > 1
     return plan
 
@@ -130,6 +131,67 @@ def test_what_segments_have_for_a_position_is_summed():
         np.testing.assert_array_equal(cut[:, :, s, plan.front : plan.front + own.shape[2]], own)
 
 
+# Two blocks of second keys, and two chunks of first ones, for each of three tiles.
+STREAMED = (
+    Shape("windows wider than the tile", 1, 300, 2, 1, 4, window1=140, window2=None),
+    Shape("all pairs", 2, 150, 2, 2, 4, causal=False),
+)
+
+
+@pytest.fixture
+def no_vector_memory(monkeypatch):
+    """No room for the keys of a segment, so that they are streamed."""
+    monkeypatch.setattr(tpu_plan, "RESIDENT_BYTES", 0)
+    monkeypatch.setattr(tpu_plan, "CHUNK", 128)
+
+
+@pytest.mark.usefixtures("no_vector_memory")
+@pytest.mark.parametrize("shape", STREAMED, ids=str)
+def test_streamed_keys(shape):
+    (query, *keys), _ = cases.make(shape)
+    plan = tpu.plan("forward", shape.config, query, *keys, chip=CHIP, blocks=SMALL_BLOCKS).sizes
+    assert plan.streamed
+    assert (plan.second, plan.chunk) == (128, 128)
+    compare(shape, blocks=SMALL_BLOCKS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_vector_memory")
+def test_streamed_keys_strictly_and_in_16_bits():
+    shape = dataclasses.replace(STREAMED[0], length=140, heads=1, window1=130)
+    compare(shape, blocks=SMALL_BLOCKS, interpret=STRICT)
+    compare(STREAMED[0], "bfloat16", blocks=SMALL_BLOCKS)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape("windows", 1, 150, 2, 1, 48, window1=4, window2=40),
+        pytest.param(Shape("all pairs", 1, 24, 2, 2, 48, causal=False), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_gradients_of_16_bits_are_as_exact_as_those_of_the_plain_path(shape):
+    """Relative errors at most twice those of autodiff of the definition, which rounds only its results."""
+    rng = np.random.default_rng(0)
+
+    @jax.jit
+    def both(arrays, dout):
+        out, lse = tpu.forward(shape.config, *arrays, interpret=True)
+        _, pull = jax.vjp(lambda *x: reference.trilinear_attention(shape.config, *x)[0], *arrays)
+        return tpu.backward(shape.config, *arrays, out, lse, dout, interpret=True), pull(dout)
+
+    for deviation in (0.5, 1.0, 1.6, 3.0):
+        arrays = [
+            jnp.asarray(deviation * rng.normal(size=x), jnp.bfloat16) for x in (shape.query, *[shape.key] * 4)
+        ]
+        dout = jnp.asarray(rng.normal(size=shape.query), jnp.bfloat16)
+        want = cases.answers(shape.config, tuple(arrays), dout)
+        for name, *found in zip(cases.NAMES[2:], *both(arrays, dout), strict=True):
+            ours, plain = (np.linalg.norm(np.asarray(x, np.float64) - want[name]) for x in found)
+            assert ours <= 2 * plain, (name, deviation, ours / plain)
+
+
 @pytest.mark.parametrize("kind", ["one-hot", "large"])
 def test_degenerate_inputs(kind):
     """Logits of hundreds rise above the maximum that weights are taken against, again and again."""
@@ -157,40 +219,77 @@ def test_any_sizes(length, groups, per_group, features, windows, causal, heads):
     compare(shape, blocks={"queries": 128, "heads": heads, "second": 256})
 
 
-@pytest.mark.parametrize("shape", shapes.ACCELERATOR, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_block_candidates_fit(shape, dtype):
-    """Nothing a tuner tries reads outside of a segment's rows, or exceeds vector memory."""
-    arrays = [jax.ShapeDtypeStruct(s, dtype) for s in (shape.query, *[shape.key] * 4)]
-    assert tpu.unsupported(shape.config, *arrays) is None
-    candidates = tpu.block_candidates(shape.config, *arrays)["forward"]
-    assert len(candidates) > 3
-    for blocks in candidates:
-        plan = tpu_plan.make_plan(shape.config, arrays[0], arrays[1], blocks)
-        assert plan is not None
-        assert plan.blocks == blocks
-        assert plan.per_group % plan.heads == 0
-        assert plan.segment % plan.queries == plan.queries % 128 == plan.second % 128 == 0
-        back = -(-(max(plan.reach) - 1) // 128) * 128
+def shaped(shape, dtype="float32"):
+    return [jax.ShapeDtypeStruct(s, dtype) for s in (shape.query, *[shape.key] * 4)]
+
+
+def assert_sound(plan):
+    """Nothing outside of a segment's rows is read, and all queries have tiles."""
+    assert plan.per_group % plan.heads == 0
+    assert plan.segment % plan.queries == plan.queries % 128 == plan.second % 128 == 0
+    assert plan.padded >= plan.length
+    back = -(-(max(plan.reach) - 1) // 128) * 128
+    assert plan.segments == 1 or not plan.streamed
+    if plan.config.causal:
         assert plan.front >= (back if plan.segments > 1 else plan.queries)
-        assert plan.rows * 128 * 64 <= tpu_plan.RESIDENT_BYTES * 1.4  # float32 keys, values and their sums
+    if plan.streamed:
+        assert plan.width % 128 == plan.chunk % 128 == plan.front % 128 == 0
+        assert plan.rows >= plan.front + plan.segment + plan.chunk
 
 
-def refusal(shape, dtype="float32", **changes):
-    arrays = [jax.ShapeDtypeStruct(s, dtype) for s in (shape.query, *[shape.key] * 4)]
-    return tpu.unsupported(dataclasses.replace(shape.config, **changes), *arrays)
+@pytest.mark.parametrize("shape", shapes.ACCELERATOR[2:], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_block_candidates_are_what_is_run(shape, dtype):
+    arrays = shaped(shape, dtype)
+    candidates = tpu.block_candidates(shape.config, *arrays)
+    assert all(len(tried) > 3 for tried in candidates.values())
+    for direction, tried in candidates.items():
+        for blocks in tried:
+            program = tpu.plan(direction, shape.config, *arrays, chip=CHIP, blocks=blocks)
+            assert program.sizes.blocks == blocks
+            assert_sound(program.sizes)
+            assert plans.fits(CHIP, *program.launches) is None
 
 
-def test_what_is_not_supported_is_reported():
-    assert "float16" in str(refusal(shapes.SMALL[0], "float16"))
-    long = dataclasses.replace(shapes.LONG, window2=None)
-    assert "fit in vector memory" in str(refusal(long))
-    assert "fit in vector memory" in str(refusal(shapes.LONG, causal=False, window1=None, window2=None))
-    assert refusal(shapes.LONG) is None
-    arrays = [
-        jnp.zeros(s, t) for s, t in zip([(1, 4, 1, 2)] * 5, ["bfloat16"] * 4 + ["float32"], strict=True)
-    ]
-    assert "bfloat16, float32" in str(tpu.unsupported(Config(), *arrays))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_shapes_run_as_planned(dtype):
+    """Keys in vector memory, in segments, and streamed."""
+    for shape in (shapes.FBGEMM[1], shapes.LONG, Shape("", 1, 9000, 3, 3, 100, 300, None)):
+        arrays = shaped(shape, dtype)
+        outputs = jax.eval_shape(lambda *x, c=shape.config: tpu.forward(c, *x), *arrays)
+        tpu_launches.assert_planned(tpu, shape.config, arrays, outputs)
+
+
+def test_every_call_inside_the_envelope_has_a_plan():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        batch, length, groups, each = (int(2 ** rng.uniform(0, most)) for most in (8, 16, 6, 6))
+        windows = [None if rng.random() < 0.3 else int(2 ** rng.uniform(0, 16)) for _ in range(2)]
+        causal = bool(rng.random() < 0.7)
+        features = int(rng.integers(1, 129))
+        windows = windows if causal else [None, None]
+        shape = Shape("", batch, length, groups * each, groups, features, *windows, causal=causal)
+        arrays = shaped(shape, str(rng.choice(["float32", "bfloat16"])))
+        for chip in tpu_launches.CHIPS:
+            for direction in ("forward", "backward"):
+                program = tpu.plan(direction, shape.config, *arrays, chip=chip)
+                assert_sound(program.sizes)
+                tpu_launches.assert_within(chip, program.launches)
+
+
+def test_what_is_not_supported_is_refused():
+    def refused(match, *changed, chip=CHIP, shape=shapes.SMALL[0], dtype="float32"):
+        arrays = [*shaped(shape, dtype)[: 5 - len(changed)], *changed]
+        with pytest.raises(plans.Refused, match=match):
+            tpu.plan("backward", shape.config, *arrays, chip=chip)
+
+    refused("query: got dtype float16, expected float32 or bfloat16", dtype="float16")
+    refused("arrays: got dtypes bfloat16, float32", shaped(shapes.SMALL[0], "bfloat16")[1])
+    refused("D: got 129, expected at most 128", shape=dataclasses.replace(shapes.SMALL[0], features=129))
+    (n,) = export.symbolic_shape("n")
+    refused(r"value2: got shape \(2, n, 1, 6\)", jax.ShapeDtypeStruct((2, n, 1, 6), jnp.float32))
+    small = dataclasses.replace(CHIP, memory=1 << 20)
+    refused(r"VMEM: trilinear_backward needs [\d,]+ bytes, TPU v5p has 1,048,576", chip=small)
 
 
 @pytest.mark.parametrize("shape", [shapes.SMALL[1], shapes.SMALL[8], shapes.FBGEMM[1]], ids=str)

@@ -1,0 +1,55 @@
+"""What the plans of TPU kernels promise, compared with what is run: shared by the operations' tests."""
+
+import functools
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from kernels import chips
+from kernels.plans import Launch
+
+CHIPS = [chips.TPUS[kind] for kind in ("TPU v5e", "TPU v5p", "TPU v6e")]
+
+
+def run_by(function: Any, *avals: Any) -> list[Launch]:
+    """Traces a function, and returns the kernels that it calls."""
+    return list(_calls(jax.make_jaxpr(function)(*avals).jaxpr))
+
+
+def _calls(jaxpr):
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            params = equation.params
+            limit = params["compiler_params"].vmem_limit_bytes
+            yield Launch(str(params["name"]), params["grid_mapping"].grid, limit)
+            continue
+        for inner in equation.params.values():
+            if isinstance(inner, ClosedJaxpr):
+                yield from _calls(inner.jaxpr)
+
+
+def assert_planned(backend: Any, config: Any, arrays: Any, outputs: Any, **options: Any) -> None:
+    """Asserts that on each chip the kernels that run are those of the plan, within the chip's limits.
+
+    Args:
+        backend: a module `tpu`.
+        config: static settings of the call.
+        arrays: shapes and dtypes of its arrays; a mask may be None.
+        outputs: those of the output and the log-sum-exp.
+        **options: `blocks`.
+    """
+    for chip in CHIPS:
+        given = {"forward": arrays, "backward": (*arrays, *outputs, outputs[0])}
+        for direction, operands in given.items():
+            launches = list(backend.plan(direction, config, *arrays, chip=chip, **options).launches)
+            function = functools.partial(getattr(backend, direction), config, chip=chip, **options)
+            assert launches == run_by(function, *operands)
+            assert_within(chip, launches)
+
+
+def assert_within(chip: chips.Chip, launches: Any) -> None:
+    """Asserts that kernels leave an eighth of a chip's vector memory, and have steps that fit 32 bits."""
+    for launch in launches:
+        assert launch.memory <= chip.memory * 7 // 8, (chip.kind, launch)
+        assert all(1 <= size < 2**31 for size in launch.grid), launch
