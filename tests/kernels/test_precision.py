@@ -7,14 +7,19 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from kernels import dispatch
+from kernels.trans import api as trans_api
 from kernels.trans import reference as trans_reference
 from kernels.trans import tpu as trans_tpu
 from kernels.trans import xla as trans_xla
+from kernels.trilinear import api as trilinear_api
 from kernels.trilinear import reference as trilinear_reference
 from kernels.trilinear import tpu as trilinear_tpu
 from kernels.trilinear import xla as trilinear_xla
+from kernels.two_simplicial import api as two_api
 from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import reference as two_reference
 from kernels.two_simplicial import tpu as two_tpu
@@ -89,3 +94,70 @@ def test_products_of_the_definitions(operation):
         for *dtypes, precision in products(function, *arrays):
             assert set(dtypes) == {jnp.dtype(jnp.float32)}
             assert precision == (jax.lax.Precision.HIGHEST,) * 2
+
+
+# ---- gradients in 16 bits
+
+
+def drawn(*sizes):
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=size) for size in sizes]
+
+
+TWO = drawn((1, 6, 1, 48), (1, 9, 1, 48), (1, 9, 1, 48), (1, 9, 1, 12), (1, 12, 12, 12))
+PAIR = drawn((2, 6, 1, 24), (2, 2, 1, 24), (2, 2, 1, 24), (2, 2, 1, 12), (1, 12, 12, 12))
+RELATIONS = drawn((1, 2, 24, 24), (1, 2, 24, 20))
+GROUPED = drawn((1, 20, 2, 32), *[(1, 20, 1, 32)] * 4)
+GRADIENTS = {
+    **{
+        logit: (two_api.OPERATION, two_reference.Config(logit), TWO, (None,))
+        for logit in two_reference.LOGITS
+    },
+    "pairs": (two_api.OPERATION, two_reference.Config(scale=0.2), PAIR, (None,)),
+    "trans": (trans_api.OPERATION, trans_reference.Config(), RELATIONS, (None,)),
+    "trans, causal": (trans_api.OPERATION, trans_reference.Config(causal=True), [RELATIONS[0]] * 2, (None,)),
+    "trilinear, causal": (
+        trilinear_api.OPERATION,
+        trilinear_reference.Config(4, 9, causal=True, scale=0.2),
+        GROUPED,
+        (),
+    ),
+    "trilinear, all pairs": (trilinear_api.OPERATION, trilinear_reference.Config(scale=0.2), GROUPED, ()),
+}
+IMPLEMENTATIONS: tuple[dispatch.Name, ...] = ("xla",)  # TODO: those of the other backends, interpreted
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("deviation", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_in_bfloat16_are_as_accurate_as_those_of_the_definition(name, deviation, implementation):
+    """At most twice the error that autodiff of the definition has, for inputs of any deviation.
+
+    The definition computes in float32 and rounds its gradients. Where logits are in the thousands it is wrong
+    itself, and what is compared is no more than that.
+    """
+    operation, config, arrays, masks = GRADIENTS[name]
+    arrays = [jnp.asarray(deviation * x, jnp.bfloat16) for x in arrays]
+
+    def gradients(function, arrays, cotangent):
+        return jax.jit(lambda *x: jax.vjp(function, *x)[1](cotangent))(*arrays)
+
+    def definition(*x):
+        return operation.reference(config, *x, *masks)[0]
+
+    shape = jax.eval_shape(definition, *arrays).shape
+    cotangent = jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.bfloat16)
+    with jax.enable_x64(True):
+        exact = gradients(definition, [x.astype(jnp.float64) for x in arrays], cotangent.astype(jnp.float64))
+        exact = [np.asarray(x) for x in exact]
+
+    def errors(function):
+        found = gradients(function, arrays, cotangent)
+        return [np.linalg.norm(np.asarray(x, np.float64) - y) for x, y in zip(found, exact, strict=True)]
+
+    def call(*x):
+        return dispatch.run(operation, config, *x, *masks, implementation=implementation)
+
+    for mine, plain, want in zip(errors(call), errors(definition), exact, strict=True):
+        assert mine <= 2 * max(plain, 1e-3 * np.linalg.norm(want)), (mine, plain)
