@@ -203,6 +203,16 @@ def test_lowers_for_tpus_where_there_is_none(config, dtype):
     assert kernels == (3 if dtype == jnp.float32 else 4) * len(masks)
 
 
+@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
+def test_vectors_of_one_number_lower_for_tpus(config):
+    """Of 16 bits, of which Mosaic refuses some products of vectors."""
+    arrays = _shaped(Shape("", 1, 1, 5, 9, 1, 1, 1), jnp.bfloat16)
+    dout = jax.ShapeDtypeStruct((1, 5, 1, 1), jnp.bfloat16)
+    function = functools.partial(both_passes, config, interpret=False)
+    exported = jax.export.export(jax.jit(function), platforms=["tpu"])(arrays, dout)
+    assert exported.mlir_module().count("tpu_custom_call") == 4
+
+
 # ---- what it takes and refuses
 # ----------------------------------------------------------------
 
