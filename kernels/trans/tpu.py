@@ -86,9 +86,8 @@ def backward(
     interpret: Any = False,
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
     """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent."""
-    *arrays, out, lse, dout = operands
-    program = plan("backward", config, *arrays, chip=chip, blocks=blocks)
-    return tpu_backward.gradients(program.kernels, *arrays, out, lse, dout, interpret=interpret)
+    program = plan("backward", config, *operands[:3], chip=chip, blocks=blocks)
+    return tpu_backward.gradients(program.kernels, *operands, interpret=interpret)
 
 
 def _kernels(tiles: Tiles, kernel_logits: Any, premise: Any, mask: Any) -> tuple[Kernel, ...]:

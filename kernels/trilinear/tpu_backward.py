@@ -130,7 +130,9 @@ def _kernel(plan, row_count, input_count, q_ref, g_ref, *refs):
         weight = weight.astype(plan.dtype)
         sums.key2[second, :] += plan.joined_halves(plan.product(dlogit, a, (1, 0)))
         sums.value2[second, :] += plan.joined_halves(plan.product(weight, b, (1, 0)))
-        da = sum(plan.product(part, k2, (0, 0)) for part in (dlogit, *rest))
+        da = plan.product(dlogit, k2, (0, 0))
+        for part in rest:
+            da += plan.product(part, k2, (0, 0))
         da = da.reshape(heads, queries, features)
         db = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
         dq_sum_ref[...] += da * k1

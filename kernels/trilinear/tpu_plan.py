@@ -404,12 +404,13 @@ def plan(
     if query.shape[-1] > MOST_FEATURES:
         raise Refused(f"D: got {query.shape[-1]:,}, expected at most {MOST_FEATURES}")
     smallest = {"queries": LANES, "heads": 1, "second": LANES}
-    for wishes in ([] if blocks is None else [blocks]) + [{}, smallest]:
-        for planned in _plans(config, query, key, wishes):
-            if fits(chip, planned.launch(direction)) is None:
-                return planned
-    check(chip, [planned.launch(direction)])
-    return planned
+    wishes = [*([] if blocks is None else [blocks]), {}, smallest]
+    tried = [way for wish in wishes for way in _plans(config, query, key, wish)]
+    for way in tried:
+        if fits(chip, way.launch(direction)) is None:
+            return way
+    check(chip, [tried[-1].launch(direction)])
+    return tried[-1]
 
 
 def _plans(config: Config, query: Any, key: Any, wishes: Mapping[str, int]) -> Iterator[Plan]:

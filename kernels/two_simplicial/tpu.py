@@ -67,10 +67,12 @@ def plan(
     """
     _check(config, arrays)
     wishes = [] if blocks is None else [_suiting(blocks, arrays)]
-    for tried in (*wishes, *_shrinking(arrays)):
+    *first, smallest = *wishes, *_shrinking(arrays)
+    for tried in first:
         program = _program(direction, config, arrays, tried)
         if not any(fits(chip, launch) for launch in program.launches):
             return program
+    program = _program(direction, config, arrays, smallest)
     check(chip, program.launches)
     return program
 
@@ -212,16 +214,16 @@ def _spec(config: Config, arrays: Any, blocks: Mapping[str, int]) -> Spec:
         first=round_up(m, blocks["keys"]),
         second=round_up(m, partners),
     )
-    by_query = mask is not None and mask.shape[1] > 1
+    by_query = None if mask is None or mask.shape[1] == 1 else (mask.shape[0], *mask.shape[2:], n)
     return Spec(
         config=config,
         plan=sizes,
         e=value.shape[3],
         depth=2 * depth if config.logit == "signed" else depth,
         dtype=tpu_layout.value_dtype(value, bilinear),
-        mask=(mask.shape[0], *mask.shape[2:], n) if by_query else None,
-        alike=mask is None or by_query or mask.shape[0] == 1,
-        biased=(mask is not None and not by_query) or sizes.first > m or sizes.second > m,
+        mask=by_query,
+        alike=mask is None or by_query is not None or mask.shape[0] == 1,
+        biased=(mask is not None and by_query is None) or sizes.first > m or sizes.second > m,
         split=all(a.dtype == jnp.bfloat16 for a in (query, key1, key2)),
         rounded=value.dtype == jnp.bfloat16,
     )

@@ -68,7 +68,7 @@ def tile_inputs(spec: Spec, order: Any) -> dict[str, Operand]:
         """A block's place from the names of the four steps, 0 for a whole axis."""
 
         def index(*step):
-            named = dict(zip("gijk", order(*step), strict=True))
+            named: dict[str, Any] = dict(zip("gijk", order(*step), strict=True))
             # Not //: that lowers through the sign, which only a machine with a TPU can lower.
             named["b"] = jax.lax.div(named["g"], jnp.int32(plan.heads))
             return tuple(named[name] if isinstance(name, str) else name for name in place)

@@ -190,6 +190,8 @@ def walk(*axes: int) -> tuple[Any, Any]:
 
 def dot(a: Array, b: Array, contract: tuple[int, int] = (1, 0)) -> Array:
     """A product of two matrices over the given axes, in float32; exact products of what it is given."""
+    if 1 in (*a.shape, *b.shape):  # which Mosaic takes for a vector, of the result's type
+        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     return jax.lax.dot_general(
         a,
