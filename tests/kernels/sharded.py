@@ -80,7 +80,7 @@ def by_compiler(function, placed, want, cuts) -> float:
     """The error of a program that the compiler partitions, which needs to gather nothing."""
     compiled = jax.jit(gradients(function)).lower(*placed).compile()
     got = compiled(*placed)
-    whole = "all-gather" in compiled.as_text()
+    whole = "all-gather" in str(compiled.as_text())
     for x, cut in zip(jax.tree.leaves(got), cuts, strict=True):
         whole |= not x.sharding.is_equivalent_to(jax.NamedSharding(x.sharding.mesh, cut), x.ndim)
     return math.inf if whole else errors(jax.device_get(got), want)

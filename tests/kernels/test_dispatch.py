@@ -64,7 +64,7 @@ def backend(name, calls):
 
     def tangent(config, x, weight, mask, out, residual, *tangents):
         calls.append((name, "tangent", None, False))
-        return pushforward(lambda *moved: definition(config, *moved, mask), (x, weight), tangents)
+        return pushforward(lambda x, weight: definition(config, x, weight, mask), (x, weight), tangents)
 
     module = types.ModuleType(f"fake.{name}")
     if name == "xla":
