@@ -54,14 +54,15 @@ def trans(
         dispatch.checked_names(OPERATION, implementation)
         return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)
 
-    def apply(*arrays):
-        logits, premise, mask = (None if x is None else checks.flatten_batch(x, batch, 3) for x in arrays)
+    def apply(*arrays: Any) -> Array:
+        flat: Any = (None if x is None else checks.flatten_batch(x, batch, 3) for x in arrays)
+        logits, premise, mask = flat
         if mask is None:
             out = dispatch.run(OPERATION, config, logits, premise, None, implementation=implementation)
         else:
             # What is excluded everywhere may hold anything, also NaN, and a product with a weight of 0 would
             # let that through.
-            where = reference.allowed(config, rows, columns, mask)
+            where: Any = reference.allowed(config, rows, columns, mask)
             premise = jnp.where(where.any(2)[..., None], premise, 0)
             out = dispatch.run(OPERATION, config, logits, premise, mask, implementation=implementation)
             out = jnp.where(where.any(3)[..., None], out, 0)

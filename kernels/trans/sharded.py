@@ -77,11 +77,14 @@ def trans_sharded(
     mask = checks.mask(mask, kernel_logits.shape, "[..., H, X, A]")
     if 0 in (*batch, heads, rows, outputs):
         return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)
-    flat = [None if x is None else checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise, mask)]
+    flat: list[Any] = [
+        None if x is None else checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise, mask)
+    ]
     config = Config(axis_name, causal)
     out = dispatch.run(RING, config, *flat, implementation="xla")
     if mask is not None:  # where a row attends to nothing, its cotangent may hold anything
-        out = jnp.where(allowed(config, flat[0], flat[2]).any(3)[..., None], out, 0)
+        where: Any = allowed(config, flat[0], flat[2])
+        out = jnp.where(where.any(3)[..., None], out, 0)
     return out.astype(premise.dtype).reshape(*batch, heads, rows, outputs)
 
 
@@ -221,7 +224,7 @@ class _Rows:
         logits = logits.astype(self.dtype)
         return logits if where is None else jnp.where(where, logits, -jnp.inf)
 
-    def _allowed(self, source):
+    def _allowed(self, source) -> Any:
         return allowed(self.config, self.logits, self.mask, source * self.count, self.count)
 
     def cut(self, x: Array, source: Array) -> Array:

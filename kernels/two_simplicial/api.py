@@ -75,7 +75,7 @@ def two_simplicial_attention(
             out = dispatch.run(OPERATION, config, *arrays, bilinear, None, implementation=implementation)
         else:
             mask = checks.flatten_batch(mask, batch, 3)
-            arrays, attending = _unread_as_zero(*arrays, mask)
+            arrays, attending = _unread_as_zero(arrays, mask)
             out = dispatch.run(OPERATION, config, *arrays, bilinear, mask, implementation=implementation)
             out = jnp.where(attending, out, 0)
         return out.reshape(*batch, n, heads, features)
@@ -83,11 +83,12 @@ def two_simplicial_attention(
     return sharding.automatic(attend, arrays, ("*nhd", "*mhd", "*mhd", "*mhe", "hfes"), "*nhf")
 
 
-def _unread_as_zero(query, key1, key2, value, mask):
+def _unread_as_zero(arrays, mask):
     """Returns the arrays with 0 for what the mask excludes everywhere, and which queries attend to anything.
 
     What is excluded may hold anything, also NaN, and a product with a weight of 0 would let that through.
     """
+    query, key1, key2, value = arrays
     attending = mask.any((2, 3))[..., None, None]
     first, second = (mask.any(axes)[..., None, None] for axes in ((1, 3), (1, 2)))
     read = (attending, query), (first, key1), (second, key2), (first | second, value)

@@ -1,15 +1,18 @@
 """Run by `test_sharded.py` in a process of its own: every operation on eight devices against one.
 
-Batch over the axis `data`, heads over `model`; by the compiler (`jit` with shardings) and by `shard_map`.
-Prints the greatest relative error of output and gradients for each as JSON.
+Batch over the axis `data`, heads over `model`; by the compiler (`jit` with shardings, mesh axes of type Auto
+and Explicit) and by `shard_map`. Prints the greatest relative error of output and gradients for each as JSON,
+infinite where a result is not sharded as it should be or a program gathers an array.
 """
 
 import functools
 import json
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 
 from kernels import Logit, trans, trilinear_attention, two_simplicial_attention
 
@@ -73,24 +76,69 @@ def gradients(function, axes=()):
     return both
 
 
+def by_compiler(function, placed, want, cuts) -> float:
+    """The error of a program that the compiler partitions, which needs to gather nothing."""
+    compiled = jax.jit(gradients(function)).lower(*placed).compile()
+    got = compiled(*placed)
+    whole = "all-gather" in str(compiled.as_text())
+    for x, cut in zip(jax.tree.leaves(got), cuts, strict=True):
+        whole |= not x.sharding.is_equivalent_to(jax.NamedSharding(x.sharding.mesh, cut), x.ndim)
+    return math.inf if whole else errors(jax.device_get(got), want)
+
+
+def long_batch():
+    """A batch sharded over more devices than one tile of the blockwise path has entries."""
+    key = draw(16, 32, 8, 6, seed=1)
+    return draw(16, 128, 8, 6, seed=0), key, key, key, draw(8, 3, 6, 6, seed=2)
+
+
+def by_rows(mesh) -> dict[str, float]:
+    """Positions sharded over `model`: the compiler gathers what it needs."""
+    found = {}
+    for name, function, arrays, _, _ in operations():
+        cut = jax.P("data", None, "model") if name == "trans" else jax.P("data", "model")
+        cuts = [cut if name != "two_simplicial, signed" and x.shape[1] % 2 == 0 else jax.P() for x in arrays]
+        cuts[0] = cut
+        if name == "trans":
+            arrays = tuple(x[:, :, :6, :6] for x in arrays)
+        placed = [jax.device_put(x, jax.NamedSharding(mesh, c)) for x, c in zip(arrays, cuts, strict=True)]
+        got = jax.jit(gradients(function))(*placed)
+        found[f"{name}, rows"] = errors(jax.device_get(got), jax.jit(gradients(function))(*arrays))
+    return found
+
+
 def main() -> None:
     assert len(jax.devices()) == 8
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    found = {}
+    auto, explicit = (
+        jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind,) * 2)
+        for kind in (AxisType.Auto, AxisType.Explicit)
+    )
+    found = by_rows(explicit)
     for name, function, arrays, cuts, cut_out in operations():
         cut_out = cuts[0] if cut_out is None else cut_out
         want = jax.jit(gradients(function))(*arrays)
-        placed = [
-            jax.device_put(x, jax.NamedSharding(mesh, cut)) for x, cut in zip(arrays, cuts, strict=True)
-        ]
-        found[f"{name}, jit"] = errors(jax.jit(gradients(function))(*placed), want)
+
+        def place(mesh, arrays=arrays, cuts=cuts):
+            return [jax.device_put(x, jax.NamedSharding(mesh, c)) for x, c in zip(arrays, cuts, strict=True)]
+
+        for way, mesh in (("jit", auto), ("jit, explicit", explicit)):
+            found[f"{name}, {way}"] = by_compiler(function, place(mesh), want, (cut_out, *cuts))
         # bilinear is cut over heads only: its gradient must be summed over the batch's devices.
         for implementation in ("xla", "tpu_interpret"):
             local = gradients(
                 lambda *x, f=function, i=implementation: f(*x, implementation=i), ("data", "model")
             )
+            mesh = explicit if implementation == "xla" else auto
             mapped = jax.shard_map(local, mesh=mesh, in_specs=cuts, out_specs=(cut_out, cuts))
-            found[f"{name}, shard_map, {implementation}"] = errors(jax.jit(mapped)(*placed), want)
+            got = jax.jit(mapped)(*place(mesh))
+            found[f"{name}, shard_map, {implementation}"] = errors(jax.device_get(got), want)
+    arrays = long_batch()
+    want = jax.jit(gradients(two_simplicial_attention))(*arrays)
+    cuts = (*[BATCH] * 4, jax.P())
+    for way, kind in (("jit", AxisType.Auto), ("jit, explicit", AxisType.Explicit)):
+        mesh = jax.make_mesh((8,), ("data",), axis_types=(kind,))
+        placed = [jax.device_put(x, jax.NamedSharding(mesh, c)) for x, c in zip(arrays, cuts, strict=True)]
+        found[f"long batch, {way}"] = by_compiler(two_simplicial_attention, placed, want, (BATCH, *cuts))
     print(json.dumps(found))
 
 

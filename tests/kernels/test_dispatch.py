@@ -64,15 +64,20 @@ def backend(name, calls):
 
     def tangent(config, x, weight, mask, out, residual, *tangents):
         calls.append((name, "tangent", None, False))
-        return pushforward(lambda *moved: definition(config, *moved, mask), (x, weight), tangents)
+        return pushforward(lambda x, weight: definition(config, x, weight, mask), (x, weight), tangents)
 
     module = types.ModuleType(f"fake.{name}")
     if name == "xla":
-        module.forward = lambda *x, blocks=None: forward(*x, blocks=blocks)
-        module.backward, module.tangent = xla_backward, tangent
-        module.unsupported = lambda *arrays: None
+        contents: dict[str, Any] = {
+            "forward": lambda *x, blocks=None: forward(*x, blocks=blocks),
+            "backward": xla_backward,
+            "tangent": tangent,
+            "unsupported": lambda *arrays: None,
+        }
     else:
-        module.forward, module.backward, module.plan = on_chip(forward), on_chip(backward), plan
+        contents = {"forward": on_chip(forward), "backward": on_chip(backward), "plan": plan}
+    for key, value in contents.items():
+        setattr(module, key, value)
     return module
 
 
