@@ -103,7 +103,7 @@ def test_bfloat16_is_near_float32():
 
 
 def test_the_arguments_are_those_of_cuequivariance():
-    """In its order: https://docs.nvidia.com/cuda/cuequivariance/api/, version 0.10."""
+    """In its order: https://docs.nvidia.com/cuda/cuequivariance/api/, version 0.13."""
     parts = ("norm_in", "p_in", "g_in", "norm_out", "p_out", "g_out")
     names = [f"{part}_{kind}" for part in parts for kind in ("weight", "bias")]
     expected = ["x", "direction", "key", "mask", *names, "eps", "precision", "fallback"]
