@@ -3,8 +3,11 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
+from flax.nnx import bridge
 
 from simplicial import RotaryAttention, SimplicialDecoder, TrilinearAttention, TwoSimplicialAttention
 from tests.simplicial.small import draw, on_host, parameters
@@ -102,6 +105,17 @@ def test_a_prompt_after_other_positions_gives_nan():
     out, state = read(empty, INPUTS[:, :2])
     assert np.isfinite(out).all()
     assert np.isnan(read(state["cache"], INPUTS[:, 2:4])[0]).all()
+
+
+@pytest.mark.slow  # tests/test_nnx.py compares programs; this one is about the collection
+def test_a_cache_in_nnx():
+    """The bridge keeps it in the module."""
+    module = TrilinearAttention(2, 6, window1=2, window2=3)
+    inputs = jnp.asarray(INPUTS[:, :4])
+    model = bridge.ToNNX(module.clone(decode=True)).lazy_init(inputs, rngs=jax.random.key(0))
+    wanted = on_host(module.apply)({"params": nnx.to_pure_dict(nnx.state(model, nnx.Param))}, inputs)
+    got = [model(inputs[:, at], mutable=["cache"]) for at in (slice(0, 2), slice(2, 3), slice(3, 4))]
+    np.testing.assert_allclose(np.concatenate(got, axis=1), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_errors_say_what_the_cache_was_made_for():

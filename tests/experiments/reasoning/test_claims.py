@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -23,12 +24,12 @@ def test_the_declaration_is_that_of_the_reported_seeds():
 
 def test_the_models_differ_in_attention_alone():
     """And in the hidden size that makes up for the missing parameters."""
-    pairs, dot_product = (model.config for model in claims.LANGUAGE.models)
-    assert dataclasses.replace(dot_product, every=4, hidden=384) == pairs
-    for model in claims.LANGUAGE.models:
-        params = jax.eval_shape(train.problem(model.config)["init"], jax.random.key(0))
+    configs: list[Any] = [model.config for model in claims.LANGUAGE.models]
+    assert dataclasses.replace(configs[1], every=4, hidden=384) == configs[0]
+    for model, config in zip(claims.LANGUAGE.models, configs, strict=True):
+        params = jax.eval_shape(train.problem(config)["init"], jax.random.key(0))
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
-        assert model.config.schedule_steps == model.steps == 1000
+        assert config.schedule_steps == model.steps == 1000
         assert [change["lr"] for change in model.search] == [1e-3, 2e-3, 4e-3]
     assert (claims.LANGUAGE.seeds, claims.LANGUAGE.search_seeds) == ((0, 1, 2), (100,))
     assert not claims.LANGUAGE.claims[0].higher_is_better

@@ -4,11 +4,13 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.reasoning import text, train
 from experiments.reasoning.config import Config
+from tests.simplicial.small import parameters, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -34,24 +36,41 @@ def test_drawn_windows_are_from_the_text_and_reach_its_ends():
     assert (rows.min(), rows.max()) == (0, 9)
 
 
+TWO_LETTERS = np.frombuffer(b"abab" * 60, np.uint8)
+SMALL = Config(
+    steps=20, log_every=10, checkpoint_every=20, eval_every=10, batch_size=4, every=1, features=8,
+    num_layers=1, num_heads=2, hidden=8, window1=2, window2=3, length=12, lr=0.05, warmup_steps=1,
+    schedule_steps=20,
+)  # fmt: skip
+
+
+def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
+    """Whatever the batches are; and the loss is a sum over the bytes of a batch."""
+    monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
+    config = dataclasses.replace(SMALL, every=0)
+    params = parameters(config.make_model(), np.zeros((1, 2), np.int32))["params"]
+    rows = jnp.asarray(text.windows(TWO_LETTERS[:50], 12))
+    losses = quickly(lambda params: train.nats(config.make_model(), params, rows))(params)
+    assert losses.shape == (4, 12)
+    found = train.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
+    assert found == {"bits_per_byte": pytest.approx(losses.mean() / np.log(2), rel=1e-5)}
+    problem = train.problem(config)
+    batch = jax.eval_shape(problem["sample"], jax.random.key(0), 0)
+    assert batch["bytes"].shape == (4, 13)
+    sums = jax.eval_shape(problem["loss"], params, batch, jax.random.key(0))
+    assert sums.denominator == 48
+
+
+@pytest.mark.slow  # its measure and the model have cheaper tests
 def test_a_run_learns_and_measures(tmp_path, monkeypatch):
-    """Held-out bits per byte are the mean loss over all windows; text of two letters is soon learned."""
-    letters = np.frombuffer(b"abab" * 60, np.uint8)
-    monkeypatch.setattr(text, "parts", lambda: (letters, letters[:50]))
-    config = Config(
-        steps=20, log_every=10, checkpoint_every=20, eval_every=10, batch_size=4, every=1, features=8,
-        num_layers=1, num_heads=2, hidden=8, window1=2, window2=3, length=12, lr=0.05, warmup_steps=1,
-        schedule_steps=20,
-    )  # fmt: skip
-    result = train.main(config, workdir=tmp_path)
-    rows = text.windows(letters[:50], 12)
-    losses = train.nats(config.make_model(), result.params, rows)
-    assert result.metrics["eval/bits_per_byte"] == pytest.approx(float(losses.mean()) / np.log(2), rel=1e-5)
-    assert result.metrics["eval/bits_per_byte"] < 4 < 8
+    """Text of two letters is soon learned."""
+    monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
+    result = train.main(SMALL, workdir=tmp_path)
+    assert result.metrics["eval/bits_per_byte"] < 4
     assert result.results["held_out_bytes"] == 50
     count = sum(leaf.size for leaf in jax.tree.leaves(result.params))
     assert result.results["parameters"] == count
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["results"] == result.results
-    shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(dataclasses.replace(config)).params)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
