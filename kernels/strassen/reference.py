@@ -1,4 +1,4 @@
-"""Strassen attention as it is defined: Kozachinskiy et al. (2025), arXiv:2501.19215, Section 5.
+"""Strassen attention as it is defined: Kozachinskiy et al. (2025), arXiv:2501.19215.
 
 This file is the meaning; `xla` is tested against it in float64. It builds an array over all triples and is
 for small shapes.

@@ -8,9 +8,8 @@ so that the sum over k is a product of matrices for each query and feature of th
 
     out_ie = sum_j X_ij v_je (Y (Z_i * w_e))_j / sum_j X_ij (Y Z_i)_j
 
-There are N M + M^2 exponentials instead of N M^2, and the products are those of a matrix unit. (With N = M
-and one product of N x N matrices per feature, the fast multiplication that the attention is named after
-applies.)
+There are N M + M^2 exponentials instead of N M^2, and the products are those of a matrix unit. (The paper
+names the attention after fast multiplication, which these products allow in theory; it is not used here.)
 
 Which maxima are subtracted decides whether the factors are safe. Each is at most 1 here: Z is divided by the
 largest of its row, Y by those of its rows, which go to X, and X then by the largest of its row. A sum can
@@ -69,7 +68,7 @@ def strassen_attention(
         if allowed is not None:
             a, c = jnp.where(allowed, a, MASKED), jnp.where(allowed, c, MASKED)
         x, z = _largest_is_one(a + top[:, :, None]), _largest_is_one(c)
-        weighted = einsum("bhjk,bhik,bhke->bhije", factors, z, second)
+        weighted = einsum("bhjk,bhike->bhije", factors, z[..., None] * second[:, :, None])
         sums = einsum("bhij,bhije,bhje->bhie", x, weighted, first)
         vanished = sums[..., -1:] < SMALLEST
         again = jax.lax.cond(

@@ -50,15 +50,19 @@ def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
     config = dataclasses.replace(SMALL, every=0)
     params = parameters(config.make_model(), np.zeros((1, 2), np.int32))["params"]
     rows = jnp.asarray(text.windows(TWO_LETTERS[:50], 12))
-    losses = quickly(lambda params: train.nats(config.make_model(), params, rows))(params)
+    problem = train.problem(config)
+
+    @quickly
+    def all_of(params):
+        return train.nats(config.make_model(), params, rows), problem["loss"](params, {"bytes": rows}, None)
+
+    losses, sums = all_of(params)
     assert losses.shape == (4, 12)
+    assert (sums.numerator, sums.denominator) == (pytest.approx(losses.sum(), rel=1e-5), 48)
     found = train.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
     assert found == {"bits_per_byte": pytest.approx(losses.mean() / np.log(2), rel=1e-5)}
-    problem = train.problem(config)
     batch = jax.eval_shape(problem["sample"], jax.random.key(0), 0)
     assert batch["bytes"].shape == (4, 13)
-    sums = jax.eval_shape(problem["loss"], params, batch, jax.random.key(0))
-    assert sums.denominator == 48
 
 
 @pytest.mark.slow  # its measure and the model have cheaper tests
