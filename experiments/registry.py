@@ -17,6 +17,7 @@ NAMES = (
     "folnet_finetune",
     "kinship",
     "llrnn",
+    "reasoning",
 )
 """Names of the experiments, which are also the names of their folders."""
 

@@ -7,14 +7,19 @@ from simplicial import boxworld
 from simplicial.agent import Agent, AgentOutput, apply_with_attention
 from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention
 from simplicial.blocks import RelationalBlock, SimplicialBlock, SimplicialTransformer
+from simplicial.layers import DecoderBlock, RotaryAttention, SimplicialDecoder, TrilinearAttention
 
 __all__ = [
     "Agent",
     "AgentOutput",
+    "DecoderBlock",
     "OneSimplicialAttention",
     "RelationalBlock",
+    "RotaryAttention",
     "SimplicialBlock",
+    "SimplicialDecoder",
     "SimplicialTransformer",
+    "TrilinearAttention",
     "TwoSimplicialAttention",
     "apply_with_attention",
     "boxworld",

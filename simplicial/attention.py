@@ -15,6 +15,8 @@ entities or keys (j and k), V features of an entity, H heads, D, E features of k
 F features of all heads, concatenated.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -22,8 +24,9 @@ from flax import struct
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
-from kernels import checks, masked_softmax, two_simplicial_attention
+from kernels import Logit, checks, masked_softmax, two_simplicial_attention
 from kernels.two_simplicial import reference
+from simplicial.decoding import DecodingCache
 
 
 def as_rows(x: Float[Array, "*B F"]) -> Float[Array, "rows F"]:
@@ -80,8 +83,11 @@ def attend_to_pairs(
     value: Float[Array, "*#B M H E"],
     bilinear: Float[Array, "H F E E"],
     mask: Bool[Array, "*#B #N #M #M"] | None = None,
+    **options: Any,
 ) -> Float[Array, "*B N H F"]:
     """Computes sum_jk softmax_jk(|<q_i, k1_j, k2_k>|) B(u_j, u_k), equation (10), with `kernels`.
+
+    `options`, such as another logit, go to `kernels.two_simplicial_attention`.
 
     Keys and values without batch axes are shared by the whole batch. All queries of the batch then attend to
     the same pairs, and B(u_j, u_k) is computed once instead of once per example. This is the case in the
@@ -89,11 +95,11 @@ def attend_to_pairs(
     """
     batch, m = query.shape[:-2], key1.shape[-3]
     if key1.ndim > 3 or query.ndim == 3:
-        return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask)
+        return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask, **options)
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*batch, m, m)).reshape(-1, m, m)
     query = query.reshape(-1, *query.shape[-2:])
-    out = two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask)
+    out = two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask, **options)
     return out.reshape(*batch, *out.shape[1:])
 
 
@@ -102,13 +108,16 @@ def pair_weights(
     key1: Float[Array, "*#B M H D"],
     key2: Float[Array, "*#B M H D"],
     mask: Bool[Array, "*#B #N #M #M"] | None = None,
+    *,
+    logit: Logit = "unsigned",
+    scale: float = 1.0,
 ) -> Float[Array, "*B H N M M"]:
     """Computes the weights of equation (10), N M^2 numbers per head, which the attention never stores."""
     batch, n, m = query.shape[:-3], query.shape[-3], key1.shape[-3]
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     spread = (jnp.broadcast_to(x, (*batch, *x.shape[-3:])) for x in (query, key1, key2))
     flat = (x.reshape(-1, *x.shape[-3:]).astype(dtype) for x in spread)
-    logits = reference.logits(reference.Config(), *flat)
+    logits = reference.logits(reference.Config(logit, scale), *flat)
     logits = logits.reshape(*batch, *logits.shape[1:-2], m * m)
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*batch, n, m, m)).reshape(*batch, 1, n, m * m)
@@ -250,21 +259,32 @@ class PairKeys:
 class TwoSimplicialAttention(nn.Module):
     """Attention of every input to pairs: (p, l1, l2, u) = E2(e) and equation (10), heads concatenated.
 
-    The paper applies a LayerNorm to the output (Remark 2.3), which is left to the caller; the softmax is not
-    scaled. Sows "pairs" [*B, H, N, M, M].
+    The paper applies a LayerNorm to the output (Remark 2.3), which is left to the caller; its logit is
+    unsigned and not scaled. Sows "pairs" [*B, H, N, M, M].
 
     p, l1, l2 and the logits use at least float32 whatever `dtype` is: logits are products of three vectors,
     reach the tens when training starts, and would lose digits in bfloat16 that change the softmax.
 
+    With `decode`, every input attends to the pairs of inputs up to itself, which a cache holds; the first
+    call, which initialises it, sets the greatest length L. After that, inputs are a prompt, for which the
+    cache must be empty, or the next input. A step costs L^2 triples a head. The output is NaN for a prompt
+    after other inputs and beyond L.
+
     Attributes:
       num_heads: H.
       features: F = H * D.
+      logit: "unsigned", "trilinear" or "signed" (D a multiple of 3); see `kernels.two_simplicial_attention`.
+      scale: factor of the logits.
+      decode: whether to keep a cache.
       dtype: dtype of the factors of the projections, None to promote inputs and parameters.
       param_dtype: dtype of the parameters.
     """
 
     num_heads: int = 1
     features: int = 48
+    logit: Logit = "unsigned"
+    scale: float = 1.0
+    decode: bool = False
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
 
@@ -277,6 +297,8 @@ class TwoSimplicialAttention(nn.Module):
         # Keras' Glorot initialiser per head: fans of D * D, a limit of sqrt(6 / (2 D^2)).
         glorot = nn.initializers.glorot_uniform(batch_axis=(0,))
         self.bilinear = self.param("bilinear", glorot, (self.num_heads, d, d, d), self.param_dtype)
+        if self.decode:
+            self.cache = DecodingCache((None,))
 
     def __call__(
         self,
@@ -289,9 +311,14 @@ class TwoSimplicialAttention(nn.Module):
         """Lets every input attend to all pairs of the context, [*B, M, V] or, shared by the batch, [M, V].
 
         Without a context, inputs attend to pairs of inputs (M = N, the purely 2-simplicial attention of
-        (10)). `mask` is True where input i may attend to (j, k). The rest is as in `OneSimplicialAttention`.
+        (10)). `mask` is True where input i may attend to (j, k). With `decode` there is no context, and M is
+        L for one input. The rest is as in `OneSimplicialAttention`.
         """
         check_entities("inputs", inputs)
+        if self.decode:
+            if context is not None or context_mask is not None:
+                raise ValueError("context: got one with decode=True, expected None")
+            return self._decoded(inputs, mask)
         context = inputs if context is None else context
         check_context("context", context, "inputs", inputs)
         return self.attend(inputs, self.keys(context), context_mask=context_mask, mask=mask)
@@ -316,10 +343,24 @@ class TwoSimplicialAttention(nn.Module):
         if context_mask is not None:
             both_there = context_mask[..., :, None] & context_mask[..., None, :]
             mask = _both(mask, both_there[..., None, :, :])
+        kind: dict[str, Any] = {"logit": self.logit, "scale": self.scale}
         if self.is_mutable_collection("intermediates"):
-            self.sow("intermediates", "pairs", pair_weights(query, keys.key1, keys.key2, mask))
+            self.sow("intermediates", "pairs", pair_weights(query, keys.key1, keys.key2, mask, **kind))
         bilinear = self.bilinear.astype(query.dtype)
-        return joined_heads(attend_to_pairs(query, keys.key1, keys.key2, keys.value, bilinear, mask))
+        return joined_heads(attend_to_pairs(query, keys.key1, keys.key2, keys.value, bilinear, mask, **kind))
+
+    def _decoded(self, inputs, mask):
+        keys = self.keys(inputs)
+        held = self.cache((keys.key1, keys.key2, keys.value))
+        if held.step:
+            (arrays,), (seen,) = held.arrays, held.seen
+            keys, seen = PairKeys(*arrays), seen[None]
+        else:
+            seen = jnp.tri(inputs.shape[-2], dtype=bool)
+        both = (seen[:, :, None] & seen[:, None, :]).reshape((1,) * (inputs.ndim - 2) + (*seen.shape, -1))
+        if mask is not None:
+            mask = checks.mask(mask, (*inputs.shape[:-1], *both.shape[-2:]), "[..., N, M, M]")
+        return held.checked(self.attend(inputs, keys, mask=_both(mask, both)))
 
 
 def _both(mask: Array | None, other: Array | None) -> Array | None:

@@ -132,6 +132,16 @@ ROWS: dict[type[nn.Module], Row] = {
         (X,),
         {"entity_mask": ENTITY_MASK, "pair_mask": ~np.eye(2, dtype=bool)},
     ),
+    simplicial.TrilinearAttention: Row(
+        simplicial.TrilinearAttention(2, 6, num_groups=1, window1=2, window2=3, logit="signed"), (X,)
+    ),
+    simplicial.RotaryAttention: Row(simplicial.RotaryAttention(2, 8), (X,)),
+    simplicial.DecoderBlock: Row(
+        simplicial.DecoderBlock(simplicial.RotaryAttention(2, 8), FEED_FORWARD), (X,)
+    ),
+    simplicial.SimplicialDecoder: Row(
+        simplicial.SimplicialDecoder(7, features=8, num_layers=2, num_heads=2, hidden=5, every=2), (SOURCE,)
+    ),
     simplicial.Agent: Row(
         simplicial.Agent(
             features=8, two_simplicial_features=6, conv_features=(3, 4), head_features=(7,), num_blocks=1

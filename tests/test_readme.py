@@ -48,11 +48,22 @@ SHORT = {
         "sizes.num_hidden_layers=1", "sizes.num_attention_heads=2", "sizes.head_size=4",
         "sizes.intermediate_size=8", "sizes.relation_intermediate_size=4", "data.test_problems=2",
     ),
+    "experiments.reasoning": (
+        *STEPS, "batch_size=8", "features=8", "num_layers=1", "num_heads=2", "hidden=8", "length=16",
+    ),
 }  # fmt: skip
 """What makes a training run short."""
 TESTED = tuple(
     f"experiments.{name}"
-    for name in ("boxworld", "boxworld.analysis", "folnet_pretrain", "kinship", "llrnn", "mathematics")
+    for name in (
+        "boxworld",
+        "boxworld.analysis",
+        "folnet_pretrain",
+        "kinship",
+        "llrnn",
+        "mathematics",
+        "reasoning",
+    )
 )
 """Whose `main` other tests run."""
 

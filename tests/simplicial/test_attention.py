@@ -103,10 +103,11 @@ def test_keys_of_the_whole_batch_are_those_of_each_example():
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
-def test_two_simplicial_maps_are_the_weights_of_the_output():
-    """The sown weights times B(u_j, u_k) give the output."""
+@pytest.mark.parametrize("options", [{}, {"logit": "signed", "scale": 0.5}], ids=["default", "signed"])
+def test_two_simplicial_maps_are_the_weights_of_the_output(options):
+    """The sown weights times B(u_j, u_k) give the output, whatever the logit is."""
     x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 4, WIDTH)
-    module = two(2, 12)
+    module = two(2, 12, **options)
     variables, apply = made(module, x, context)
     mask = draw(3, 2, 5, 4, 4) > -0.5
     out, maps = with_maps(module, variables, x, context, mask=mask)

@@ -1,0 +1,1 @@
+"""Strassen attention: attention to pairs whose weights are products of three matrices' entries."""

@@ -1,0 +1,62 @@
+"""The claims of this room: what is declared, and what is measured."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from experiments.reasoning import claims, train
+from experiments.runtime import FitResult, claiming
+from experiments.runtime.claims import Run
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+
+
+def test_the_declaration_is_that_of_the_reported_seeds():
+    claims.LANGUAGE.check()
+    record = claiming.Record(RESULTS, claims.LANGUAGE.name)
+    if record.declared is not None and record.reported_seeds():
+        assert claims.LANGUAGE.differences(record.declared["declaration"]) == []
+
+
+def test_the_models_differ_in_attention_alone():
+    """And in the hidden size that makes up for the missing parameters."""
+    configs: list[Any] = [model.config for model in claims.LANGUAGE.models]
+    assert dataclasses.replace(configs[1], every=4, hidden=384) == configs[0]
+    for model, config in zip(claims.LANGUAGE.models, configs, strict=True):
+        params = jax.eval_shape(train.problem(config)["init"], jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        assert config.schedule_steps == model.steps == 1000
+        assert [change["lr"] for change in model.search] == [1e-3, 2e-3, 4e-3]
+    assert (claims.LANGUAGE.seeds, claims.LANGUAGE.search_seeds) == ((0, 1, 2), (100,))
+    assert not claims.LANGUAGE.claims[0].higher_is_better
+    assert not claims.LANGUAGE.search_higher_is_better
+
+
+def test_what_is_measured(tmp_path):
+    rows = [{"step": 1, "eval/bits_per_byte": 3.0}, {"step": 2}, {"step": 3, "eval/bits_per_byte": 2.5}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = {"eval/bits_per_byte": 2.5, "loss": 1.0}
+    result = FitResult(
+        state=None, params=None, summary={}, step=3, metrics=metrics, results={}, train_seconds=1.0
+    )
+    found = claims.measure(Run(result, claims.LANGUAGE.models[0].config, tmp_path))
+    assert found == {"bits_per_byte": 2.5, "curve": [[1, 3.0], [3, 2.5]]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("every", -1, "every: got -1, expected at least 0"),
+        ("lr", 0.0, "lr: got 0.0, expected more than 0"),
+        ("schedule_steps", 100, "schedule_steps: got 100, expected at least 101"),
+        ("logit", "unsigned", "logit: got 'unsigned', expected one of 'trilinear', 'signed'"),
+        ("length", 0, "length: got 0, expected at least 1"),
+    ],
+)
+def test_configs_are_checked(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(claims.LANGUAGE.models[0].config, **{field: value}).validate()

@@ -1,0 +1,80 @@
+"""A small run on the language reference: its text, its measure, and its files."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.reasoning import text, train
+from experiments.reasoning.config import Config
+from tests.simplicial.small import parameters, quickly
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def test_held_out_text_is_a_tenth_and_is_not_learned():
+    learned, held_out = (part.tobytes() for part in text.parts())
+    assert 0.07 < len(held_out) / len(learned) < 0.15
+    paragraphs = [line for line in held_out.splitlines() if len(line) > 80]
+    assert len(paragraphs) > 50
+    assert not [line for line in paragraphs if line in learned]
+
+
+def test_windows_predict_every_byte_once():
+    rows = text.windows(np.arange(23, dtype=np.uint8), 5)
+    np.testing.assert_array_equal(rows[:, 1:].ravel(), np.arange(1, 21))
+    np.testing.assert_array_equal(rows[1:, 0], rows[:-1, -1])
+
+
+def test_drawn_windows_are_from_the_text_and_reach_its_ends():
+    source = np.arange(10, dtype=np.uint8)
+    rows = np.asarray(text.draw(jax.random.key(0), source, 200, 3))
+    np.testing.assert_array_equal(np.diff(rows, axis=1), 1)
+    assert (rows.min(), rows.max()) == (0, 9)
+
+
+TWO_LETTERS = np.frombuffer(b"abab" * 60, np.uint8)
+SMALL = Config(
+    steps=20, log_every=10, checkpoint_every=20, eval_every=10, batch_size=4, every=1, features=8,
+    num_layers=1, num_heads=2, hidden=8, window1=2, window2=3, length=12, lr=0.05, warmup_steps=1,
+    schedule_steps=20,
+)  # fmt: skip
+
+
+def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
+    """Whatever the batches are; and the loss is a sum over the bytes of a batch."""
+    monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
+    config = dataclasses.replace(SMALL, every=0)
+    params = parameters(config.make_model(), np.zeros((1, 2), np.int32))["params"]
+    rows = jnp.asarray(text.windows(TWO_LETTERS[:50], 12))
+    problem = train.problem(config)
+
+    @quickly
+    def all_of(params):
+        return train.nats(config.make_model(), params, rows), problem["loss"](params, {"bytes": rows}, None)
+
+    losses, sums = all_of(params)
+    assert losses.shape == (4, 12)
+    assert (sums.numerator, sums.denominator) == (pytest.approx(losses.sum(), rel=1e-5), 48)
+    found = train.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
+    assert found == {"bits_per_byte": pytest.approx(losses.mean() / np.log(2), rel=1e-5)}
+    batch = jax.eval_shape(problem["sample"], jax.random.key(0), 0)
+    assert batch["bytes"].shape == (4, 13)
+
+
+@pytest.mark.slow  # its measure and the model have cheaper tests
+def test_a_run_learns_and_measures(tmp_path, monkeypatch):
+    """Text of two letters is soon learned."""
+    monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
+    result = train.main(SMALL, workdir=tmp_path)
+    assert result.metrics["eval/bits_per_byte"] < 4
+    assert result.results["held_out_bytes"] == 50
+    count = sum(leaf.size for leaf in jax.tree.leaves(result.params))
+    assert result.results["parameters"] == count
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["results"] == result.results
+    shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
+    assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
