@@ -158,7 +158,7 @@ def main(argv: list[str] | None = None) -> dict:
     figure = Figure(figsize=(6.6, 3.2), layout="constrained")
     axes = figure.add_subplot(xlabel="steps", ylabel="accuracy on new cells", title="Look up and add")
     axes.axhline(numbers["chance"], color="grey", linestyle=":", label="random guess")
-    for kind, colour in zip(KINDS, ("C0", "C1", "C2"), strict=True):
+    for index, kind in enumerate(KINDS):
         result = numbers[kind] = train(kind, args.steps, args.seed)
         at, trained, held_out = np.transpose(result["curve"])
         print(
@@ -166,8 +166,8 @@ def main(argv: list[str] | None = None) -> dict:
             f"{result['seconds']:8.1f}",
             flush=True,
         )
-        axes.plot(at, trained, colour, label=kind)
-        axes.plot(at, held_out, colour, linestyle="--")
+        axes.plot(at, trained, f"C{index}", label=kind)
+        axes.plot(at, held_out, f"C{index}", linestyle="--")
     axes.plot([], [], "k--", label="held-out pairs")
     figure.legend(loc="outside right upper")
     figure.savefig(args.out / "accuracy.png", dpi=150)

@@ -6,6 +6,7 @@ The page is `showcase/index.html` (no network needed); the tables are also print
 `--seed`, by default a new one each time, which the page names.
 """
 
+import dataclasses
 import secrets
 import time
 from pathlib import Path
@@ -32,11 +33,13 @@ def make(out: Path, seed: int) -> None:
             print(f"{experiment.name}: a released model on new inputs", flush=True)
             stops.append(experiment.showcase(out / experiment.name, seed))
     print(f"{FASTEST}: training from nothing", flush=True)
-    stops.append(run_stop(EXPERIMENTS[FASTEST], out / FASTEST / "trained"))
+    trained = run_stop(EXPERIMENTS[FASTEST], out / FASTEST / "trained")
+    stops.append(dataclasses.replace(trained, title=f"Trained from nothing: {trained.title}"))
     introduction = (
         f"A small released model of each paper on inputs that were drawn for this page (seed {seed}), and "
         f"one model trained from nothing, in {time.monotonic() - began:.0f} s on this machine. Each section "
-        "ends with commands to continue; make tour trains them all (10 minutes)."
+        "ends with commands to continue, for the project's environment (source .venv/bin/activate); make "
+        "tour trains them all (10 minutes)."
     )
     page.write(out / "index.html", stops, title="logic-zoo at work", introduction=introduction)
     print(f"{page.report(stops)}\n\nThe page: {out / 'index.html'}")

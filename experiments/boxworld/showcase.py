@@ -57,8 +57,7 @@ def showcase(directory: Path, seed: int) -> runtime.Stop:
                 "python -m experiments.boxworld --config=quick --workdir=runs/boxworld"
             ),
             "See what an agent attends to": (
-                "python -m experiments.boxworld.analysis --weights=results/boxworld/quick_simplicial "
-                "--out=figures"
+                "python -m experiments.boxworld.analysis --weights=boxworld/quick_simplicial --out=figures"
             ),
         },
     )

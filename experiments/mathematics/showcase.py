@@ -49,7 +49,7 @@ def showcase(directory: Path, seed: int) -> runtime.Stop:
         ),
         commands={
             "Ask a question": (
-                "python -m experiments.mathematics.solve --run=results/mathematics/quick "
+                "python -m experiments.mathematics.solve --run=mathematics/quick "
                 '--question="What is the tens digit of 31415?"'
             ),
             "Train a model (3 minutes)": (
