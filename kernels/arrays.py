@@ -58,8 +58,9 @@ def pushforward(
         left = iter(moved)
         return function(*(x if t is None else next(left) for x, t in zip(arrays, tangents, strict=True)))
 
-    moving = [(x, t) for x, t in zip(arrays, tangents, strict=True) if t is not None]
-    return jax.jvp(of_moved, *zip(*moving, strict=True))[1]
+    moving = [t is not None for t in tangents]
+    primals = [x for x, moves in zip(arrays, moving, strict=True) if moves]
+    return jax.jvp(of_moved, primals, [t for t in tangents if t is not None])[1]
 
 
 def narrow(*arrays: Array) -> bool:

@@ -60,11 +60,11 @@ TPUS = {
     for kind in kinds
 }
 HOPPERS = ("NVIDIA H100", "NVIDIA H200", "NVIDIA H800", "NVIDIA H20", "NVIDIA GH200")
-DEFAULT: dict[Backend, Chip] = {"gpu": HOPPER, "tpu": TPUS["TPU v5"]}
+DEFAULT: dict[str, Chip] = {"gpu": HOPPER, "tpu": TPUS["TPU v5"]}
 """What a call is planned for when the chip is not known: the least of those that the kernels run on."""
 
 
-def architectures(backend: Backend) -> tuple[str, ...]:
+def architectures(backend: str) -> tuple[str, ...]:
     """Returns the architectures that a set of kernels is written for."""
     known = (HOPPER, *TPUS.values())
     return tuple(dict.fromkeys(chip.architecture for chip in known if chip.backend == backend))

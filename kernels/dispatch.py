@@ -21,7 +21,7 @@ The rules:
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax.custom_derivatives import SymbolicZero
@@ -82,8 +82,9 @@ def run(
     """
     names = checked_names(operation, implementation)
     # What is taken by default is chosen when the call is lowered, and is checked then.
-    checked = names if implementation is not None else ("xla",)
-    reasons = dict.fromkeys(names) | {name: unsupported(operation, name, config, arrays) for name in checked}
+    checked: tuple[Name, ...] = names if implementation is not None else ("xla",)
+    reasons: dict[Name, str | None] = dict.fromkeys(names)
+    reasons |= {name: unsupported(operation, name, config, arrays) for name in checked}
     choice = Choice(
         asked=implementation if implementation is None or isinstance(implementation, str) else names,
         usable=tuple(name for name, reason in reasons.items() if reason is None),
@@ -158,7 +159,12 @@ def _call(direction, operation, config, choice, operands) -> tuple:
 
 
 def _execute(
-    name: str, direction: str, operation: Operation, config: Any, chip: chips.Chip | None, operands
+    name: str,
+    direction: Literal["forward", "backward", "tangent"],
+    operation: Operation,
+    config: Any,
+    chip: chips.Chip | None,
+    operands: Sequence[Any],
 ) -> tuple:
     """Calls a backend, with the block sizes of the chip's table for such shapes if there are any."""
     count = len(operation.batch_axis)
@@ -176,7 +182,7 @@ def _execute(
     if chip is not None and name == backend:
         kind, sizes = operation.describe(config, *arrays)
         blocks = tables.blocks(chip.kind, operation.name, backend, direction, kind, sizes)
-    options = {}
+    options: dict[str, Any] = {}
     if backend in HARDWARE:
         options["interpret"] = name in INTERPRETED
         if hasattr(operation.backend(name), "plan"):

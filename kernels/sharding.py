@@ -46,7 +46,8 @@ def automatic(function: Callable[..., Array], arrays: Sequence[Any], axes: Seque
         name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit
     )
     target = jax.NamedSharding(mesh, jax.P(*spec))
-    return jax.sharding.auto_axes(function, axes=explicit, out_sharding=target)(*arrays)
+    sharded: Any = jax.sharding.auto_axes(function, axes=explicit, out_sharding=target)
+    return sharded(*arrays)
 
 
 def devices(*arrays: Any) -> int:

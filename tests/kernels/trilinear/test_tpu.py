@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax import export
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels import dispatch, plans
+from kernels import implementations, plans
 from kernels.trilinear import reference, shapes, tpu, tpu_plan
 from kernels.trilinear.api import trilinear_attention
 from kernels.trilinear.shapes import Shape
@@ -243,7 +243,7 @@ def test_block_candidates_are_what_is_run(shape, dtype):
     arrays = shaped(shape, dtype)
     candidates = tpu.block_candidates(shape.config, *arrays)
     assert all(len(tried) > 3 for tried in candidates.values())
-    for direction in dispatch.DIRECTIONS:
+    for direction in implementations.DIRECTIONS:
         for blocks in candidates[direction]:
             program = tpu.plan(direction, shape.config, *arrays, chip=CHIP, blocks=blocks)
             assert program.sizes.blocks == blocks
