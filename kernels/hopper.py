@@ -128,7 +128,7 @@ class Ring:
             plgpu.copy_gmem_to_smem(source, place, self.full.at[slot])
 
     def hand_over(self, position: Scalar, copies: int) -> None:
-        """Copying side: gives the position's slot to the computing side as it is, instead of `copies` copies."""
+        """Copying side: gives a slot to the computing side as it is, in place of `copies` copies."""
         slot = self._acquire(position)
         for _ in range(copies):
             plgpu.barrier_arrive(self.full.at[slot])

@@ -5,16 +5,17 @@ the kernels must read everything once and overlap copies with products. Three de
 
 1. *A program holds all columns of a block of rows of the kernel, if they fit.* The softmax then has its true
    maximum and denominator before the first product: no rescaling of accumulators, one exponential an element
-   however many columns the premise has, and the logits cross the memory bus once. Longer rows (more than some
-   1,280 columns) are read twice: XLA computes their log-sum-exp, and the kernel makes the weights tile by tile.
+   however many columns the premise has, and the logits cross the memory bus once. Of longer rows (more than
+   some 1,280 columns) XLA computes the log-sum-exp, and the kernel makes the weights tile by tile.
 2. *The softmax is done in place.* The weights overwrite the logits in shared memory, from where the tensor
    cores read them; each warpgroup owns its 64 rows, so warpgroups never wait for each other.
 3. *Programs are persistent and one warpgroup only copies.* It runs ahead through rings of tiles, into the
    next pieces of work too, so that copies do not stop while a piece ends and another begins.
 
 `kernels.hopper` has the rings, `gpu_work` the dealing out of work, `gpu_forward` and `gpu_backward` the
-kernels. Batch and heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel (one
-pass over the logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
+kernels. Batch and heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel
+(one pass over the logits), causality inside it, where tiles that no row sees are neither copied nor
+multiplied.
 """
 
 import dataclasses
@@ -221,10 +222,12 @@ def _candidates(
     most = 2 if blocked > ROWS else 1  # no warpgroup without a row
     widths = [width for width in WIDTHS if width < swept + TILE] or [TILE]
     for slots in (_holding, _streaming):
+        # A streamed tile is read in every sweep: the wider the fewer.
+        ordered = widths if slots is _holding else sorted(widths, reverse=True)
         found = [
             {"warpgroups": warpgroups, "width": width, **rings}
             for warpgroups in range(most, 0, -1)
-            for width in widths
+            for width in ordered
             if (rings := slots(direction, warpgroups, width, walked, swept, memory)) is not None
         ]
         if found:

@@ -27,11 +27,13 @@ from kernels import hopper
 from kernels.hopper import ROWS, TILE, Kernel, Ring
 from kernels.trans.gpu_work import SQUARE, Walk, Work, chunks, visible, weigh, weights
 
+union = plgpu.RefUnion  # by name, for the search for races, which takes a union for one piece of memory
+
 
 def scratch(warpgroups: int, width: int, held: int, streamed: int, passing: int, dtype: Any) -> tuple:
     """Shared memory of the kernel: the four rings of `_Rings`."""
     parts = {"consumers": warpgroups, "copies": warpgroups}
-    both = plgpu.RefUnion(
+    both = union(
         hopper.tiles(streamed, width, TILE, dtype=dtype), hopper.tiles(streamed, TILE, width, dtype=dtype)
     )
     return (
@@ -110,9 +112,7 @@ class _LogitsGradient(_Piece):
         """How many sweeps are needed, the walk over du, and the positions of the other rings."""
         lse, held, streamed, passing = positions
         needed = self.sweeps
-        if (
-            self.row_offset is not None
-        ):  # sweeps with a column that the block's last row sees; or a gradient of 0
+        if self.row_offset is not None:  # in the other sweeps the block's last row sees nothing
             seen = jnp.maximum((block + 1) * self.work.block + self.row_offset, 0)
             needed = jnp.minimum(lax.div(seen + self.rings.width - 1, self.rings.width), self.sweeps)
         walk = Walk(self.rings.held, held, self.tiles, self.rounds * needed, self.tiles)
@@ -172,7 +172,7 @@ class _LogitsGradient(_Piece):
             return passing + index * rings.chunks
 
         def products(index, before=lambda: None):
-            """dS of a sweep, [64, width]."""
+            """Computes dS of a sweep, [64, width]."""
             streamed_now = streamed + index * self.tiles
 
             def operands(tile):

@@ -41,7 +41,7 @@ class Work:
         return self.kernel.warpgroups * ROWS
 
     def piece(self, item: Array) -> tuple[Array, Array]:
-        """The item's (z, block); a program has every item that is as many after its last as there are programs.
+        """The item's (z, block); a program has one item of every round of programs.
 
         Under a causal mask some blocks cost more than others. The blocks of a z are turned by one place every
         round of programs, or a program would meet the same block in every z.
@@ -128,12 +128,17 @@ class Walk:
 
     def if_fresh(self, sweep: Array, action: Callable[[], None]) -> None:
         """Runs an action if the tiles of this sweep are (to be) copied for it."""
-        pl.when(sweep == 0)(action) if self.held else action()
+        if self.held:
+            pl.when(sweep == 0)(action)
+        else:
+            action()
 
     def release(self, sweep: Array, tile: Array) -> None:
         """Gives a tile up if no later sweep needs it."""
-        release = lambda: self.ring.release(self.place(sweep, tile))
-        pl.when(sweep == self.sweeps - 1)(release) if self.held else release()
+        if self.held:
+            pl.when(sweep == self.sweeps - 1)(lambda: self.ring.release(self.place(sweep, tile)))
+        else:
+            self.ring.release(self.place(sweep, tile))
 
 
 def visible(first_row: Array, first_column: Array, row_offset: int) -> Array:

@@ -1,7 +1,7 @@
 """Trilinear attention on Hopper GPUs: Pallas, Mosaic GPU, for compute capability 9.0.
 
 The kernels are in `gpu_forward` and `gpu_backward`; how a call lies in memory is in `gpu_layout`, what the
-kernels have in common, which is most of them, in `gpu_sweep`, and the pipeline below them in `kernels.hopper`.
+kernels have in common, which is most of them, in `gpu_sweep`, and the pipeline in `kernels.hopper`.
 
 Products of two keys, or of a query and a key, go to the tensor cores in two 16-bit halves, which is exact, so
 logits and dP are float32, as are the softmax and the sums. Rounded to 16 bits are the softmax's weights and
@@ -146,8 +146,8 @@ def _check(query: Described, *keys: Described) -> None:
         raise Refused(f"arrays: got dtypes {found}, expected {' or '.join(DTYPES)} for all of them")
     if query.shape[-1] > max(FEATURES):
         raise Refused(
-            f"registers: D of {query.shape[-1]} features per head needs rows of as many sums, a warpgroup has "
-            f"room for {max(FEATURES)}"
+            f"registers: D = {query.shape[-1]} needs as many sums for each row, a warpgroup has room for "
+            f"{max(FEATURES)}"
         )
     if 0 in query.shape:
         raise Refused(f"query: got shape {query.shape}, expected at least one position, head and feature")
@@ -216,8 +216,7 @@ def backward(
     )
 
     at_once, _, tiles = of_keys.grid
-    key1, key2, value1, value2 = keys
-    rest = [as_keys(layout, a, tiles * ROWS - layout.length) for a in (key2, value2)]
+    rest = [as_keys(layout, a, tiles * ROWS - layout.length) for a in (keys[1], keys[3])]
     arrays = (queries, douts, numbers, *laid_out[:2], *rest)
 
     def key_gradients(arrays):

@@ -129,7 +129,7 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
 
         def begin(vectors, _):
             for target, source, vector in zip(mine, fixed, vectors, strict=True):
-                sweep.scale_into(target, hopper.load(source), vector)
+                sweep.scale_into(target, lambda columns, s=source: hopper.load(s.at[:, columns]), vector)
             plgpu.commit_smem()
             return hopper.full((ROWS, width), 0)
 
@@ -157,20 +157,22 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
             return total + inner * hopper.along_rows(factor, total.shape)
 
         turn.begin()
-        total = walk.compute(member, begin, tile, finish, hopper.full((ROWS, width), 0)) * plan.scale
+        total = walk.compute(member, begin, tile, finish, hopper.full((ROWS, width), 0))
         turn.end()
 
         @pl.when(member == 1)
         def give():
-            sweep.give(mine[0], total)
+            for of_array, columns in sweep.pieces(width):
+                sweep.give(mine[0].at[:, :, columns], total[:, of_array] * plan.scale)
             plgpu.commit_smem()
             plgpu.barrier_arrive(handed)
 
         @pl.when(member == 0)
         def take():
             plgpu.barrier_wait(handed)
-            both = total + sweep.taken(scaled[0].at[1])
-            fixed[0][...] = both.astype(query.dtype)  # both are done with the queries
+            for of_array, columns in sweep.pieces(width):
+                both = total[:, of_array] * plan.scale + sweep.taken(scaled[0].at[1], columns)
+                fixed[0][:, columns] = both.astype(query.dtype)  # both are done with the queries
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(fixed[0], dquery.at[group, here])
             plgpu.wait_smem_to_gmem(0)
@@ -269,12 +271,16 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 
+        def held(columns):
+            return hopper.load(fixed.at[:, columns])
+
+        def global_rows(source):
+            return lambda columns: hopper.load_global(source.at[(*own, columns)])
+
         def begin(vectors, _):
-            if of_values:
-                sweep.scale_into(mine[0], hopper.load_global(key2.at[own]), vectors[0])
-            else:
-                sweep.scale_into(mine[0], hopper.load(fixed), vectors[0])
-                sweep.scale_into(mine[1], hopper.load_global(value2.at[own]), vectors[1])
+            sweep.scale_into(mine[0], global_rows(key2) if of_values else held, vectors[0])
+            if not of_values:
+                sweep.scale_into(mine[1], global_rows(value2), vectors[1])
             plgpu.commit_smem()
             return hopper.full((ROWS, width), 0)
 
@@ -303,9 +309,8 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
             return inner
 
         def finish(j, vectors, total, inner):
-            share = sweep.column_sums(mine[0], inner * hopper.load(fixed), ones)
             plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-            sums.at[member][...] = share
+            sweep.column_sums(sums.at[member], mine[0], inner, fixed, ones)
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(sums.at[member], shares.at[group, index, j - partners(plan, index)[0]])
             factor = hopper.load(vectors[which], hopper.BY_COLUMN)

@@ -1,8 +1,8 @@
-"""The forward kernel of trilinear attention on Hopper GPUs, and the same kernel for the backward pass's Delta.
+"""The forward kernel of trilinear attention on Hopper GPUs, which also computes Delta for the backward pass.
 
-Delta, the mean of dP under P, is sum_d dout out. `out` was rounded to 16 bits when it was saved, and where one
-weight is almost 1 that error would be all that is left of dP - Delta; so the backward pass computes the output
-again, and takes the sum before it is rounded.
+Delta, the mean of dP under P, is sum_d dout out. `out` was rounded to 16 bits when it was saved, and where
+one weight is almost 1 that error would be all that is left of dP - Delta; so the backward pass computes the
+output again, and takes the sum before it is rounded.
 """
 
 from typing import Any
@@ -99,7 +99,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         plgpu.barrier_wait(arrived)
 
         def begin(vectors, total):
-            sweep.scale_into(mine, hopper.load(q), vectors[0])
+            sweep.scale_into(mine, lambda columns: hopper.load(q.at[:, columns]), vectors[0])
             plgpu.commit_smem()
             _, maximum, denominator = total
             return hopper.full((ROWS, width), 0), maximum, denominator
@@ -145,7 +145,9 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         @pl.when(member == 1)
         def give():
             share = 1 / jnp.where(denominator > 0, denominator, 1)
-            sweep.give(mine, total * hopper.along_columns(share, total.shape))
+            for of_array, columns in sweep.pieces(width):
+                piece = total[:, of_array]
+                sweep.give(mine.at[:, :, columns], piece * hopper.along_columns(share, piece.shape))
             maxima[...], sums[...] = maximum, denominator
             plgpu.commit_smem()
             plgpu.barrier_arrive(handed)
@@ -160,14 +162,18 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
             sum_ = denominator * ours + theirs
             # A row that sees nothing is one of the padding.
             share = 1 / jnp.where(sum_ > 0, sum_, 1)
-            mean = total * hopper.along_columns(ours * share, total.shape)
-            mean += sweep.taken(scaled.at[1]) * hopper.along_columns(theirs * share, total.shape)
-            if dout is None:
-                q[...] = mean.astype(q.dtype)  # both are done with the queries
-                numbers_tile[...] = jnp.where(sum_ > 0, top * plan.scale + jnp.log(sum_), 0.0)
-            else:
-                weighted = mean * hopper.load_global(dout.at[group, here]).astype(jnp.float32)
-                numbers_tile[...] = weighted.sum(axis=1)
+            delta = hopper.full((ROWS,), 0)
+            for of_array, columns in sweep.pieces(width):
+                mean = total[:, of_array]
+                mean *= hopper.along_columns(ours * share, mean.shape)
+                mean += sweep.taken(scaled.at[1], columns) * hopper.along_columns(theirs * share, mean.shape)
+                if dout is None:
+                    q[:, columns] = mean.astype(q.dtype)  # both are done with the queries
+                else:
+                    gradient = hopper.load_global(dout.at[group, here, columns])
+                    delta += (mean * gradient.astype(jnp.float32)).sum(axis=1)
+            lse = jnp.where(sum_ > 0, top * plan.scale + jnp.log(sum_), 0.0)
+            numbers_tile[...] = lse if dout is None else delta
             plgpu.commit_smem()
             if out is not None:
                 plgpu.copy_smem_to_gmem(q, out.at[group, here])

@@ -11,9 +11,9 @@ k1, v1 the vectors of j:
 
 so a scaled copy of L is made once for each j, in shared memory, and the inner product is scaled once when a
 j is done: the tiles R, of which there are many more, are used as they are. The product of two 16-bit numbers
-has twice their bits: the copy is in halves, two 16-bit numbers for each, and S and dP take two products. Logits
-are then as exact as those of the definition, which matters because an error of a logit is a relative error of
-a weight.
+has twice their bits: the copy is in halves, two 16-bit numbers for each, and S and dP take two products.
+Logits are then as exact as those of the definition, which matters because an error of a logit is a relative
+error of a weight.
 
 A program has one warpgroup that copies and two that compute. The two share L and the tiles R but take turns
 at the j (even ones, odd ones), so that a tile of 64 rows - the 64 query heads of one group at one position,
@@ -32,7 +32,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from kernels import hopper
-from kernels.hopper import ALIGNMENT, Ref, Ring, Scalar
+from kernels.hopper import ALIGNMENT, TILE, Ref, Ring, Scalar
 
 COMPUTE = 2  # computing warpgroups of a program
 FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
@@ -207,10 +207,23 @@ def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1)
     return index if repeat == 1 else lax.shift_right_logical(index, repeat.bit_length() - 1)
 
 
-def scale_into(targets: Ref, source: Array, vector: Ref) -> None:
-    """Writes source * vector, the vector over columns, for the tensor cores: as two 16-bit numbers each."""
-    factor = hopper.along_rows(hopper.load(vector, hopper.BY_COLUMN), source.shape)
-    give(targets, source.astype(jnp.float32) * factor)
+def pieces(width: int) -> list[tuple[slice, Any]]:
+    """The columns of a matrix in pieces, of an array in registers and of a reference.
+
+    Between tiles most registers are taken: what is done to a whole matrix there is done in pieces.
+    """
+    return [(slice(start, start + TILE), pl.ds(start, TILE)) for start in range(0, width, TILE)]
+
+
+def scale_into(targets: Ref, source: Callable[[Any], Array], vector: Ref) -> None:
+    """Writes a matrix times a vector over its columns for the tensor cores, [2, rows, columns].
+
+    `source` reads the columns of a slice. Each number is the sum of two of 16 bits.
+    """
+    for _, columns in pieces(vector.shape[0]):
+        rows = source(columns).astype(jnp.float32)
+        factor = hopper.load(vector.at[columns], hopper.BY_COLUMN)
+        give(targets.at[:, :, columns], rows * hopper.along_rows(factor, rows.shape))
 
 
 def give(targets: Ref, x: Array) -> None:
@@ -219,9 +232,9 @@ def give(targets: Ref, x: Array) -> None:
         targets[part] = half
 
 
-def taken(sources: Ref) -> Array:
-    """Reads a matrix that `give` wrote."""
-    return hopper.load(sources.at[0]) + hopper.load(sources.at[1])
+def taken(sources: Ref, columns: Any) -> Array:
+    """Reads columns of a matrix that `give` wrote."""
+    return hopper.load(sources.at[0, :, columns]) + hopper.load(sources.at[1, :, columns])
 
 
 def row_products(pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None]) -> list[Array]:
@@ -230,12 +243,14 @@ def row_products(pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None]) -> 
     return hopper.products(factors, then)
 
 
-def column_sums(target: Ref, x: Array, ones: Ref) -> Array:
-    """The sum of each column of x, a vector over rows, by way of `target`: a matrix of ones times x.
+def column_sums(sums: Ref, target: Ref, left: Array, right: Ref, ones: Ref) -> None:
+    """Writes the sum of each column of left * right, by way of `target`: a matrix of ones times the product.
 
-    The sum over rows crosses warps. The tensor cores take x in its halves and add in float32.
+    The sum over rows crosses warps. The tensor cores take the product in its halves and add in float32.
     """
-    give(target, x)
-    plgpu.commit_smem()
-    (sums,) = hopper.products([[(target.at[part].transpose((1, 0)), ones) for part in range(2)]])
-    return sums.max(axis=1)
+    for of_array, columns in pieces(left.shape[1]):
+        piece = target.at[:, :, columns]
+        give(piece, left[:, of_array] * hopper.load(right.at[:, columns]))
+        plgpu.commit_smem()
+        (total,) = hopper.products([[(piece.at[part].transpose((1, 0)), ones) for part in range(2)]])
+        sums[columns] = total.max(axis=1)
