@@ -232,7 +232,9 @@ def _candidates(
         ]
         if found:
             return found
-    raise Refused(f"shared memory: no block of trans fits into {memory:,} bytes")
+    third = sum(_third(direction, TILE)[2:])
+    needed = RESERVE + (2 * STREAMED_SLOTS + third) * TILE_BYTES
+    raise Refused(f"shared memory: trans needs {needed:,} bytes, the chip has {memory:,}")
 
 
 def _third(direction: Direction, width: int) -> tuple[str, int, int]:

@@ -178,7 +178,7 @@ def run(
     *,
     row_offset: int | None,
     interpret: bool,
-) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z X"]]:
+) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z _"]]:
     """softmax(logits) @ premise and the log-sum-exp.
 
     Args:

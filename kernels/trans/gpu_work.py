@@ -13,12 +13,12 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from kernels import hopper
-from kernels.hopper import ROWS, TILE, Kernel, Ring
+from kernels.hopper import ROWS, TILE, Kernel, Ring, Scalar
 from kernels.softmax import LOG2E
 
 SQUARE = (ROWS, TILE)
 
-type Positions = tuple[Array, ...]  # of the next tile of each ring
+type Positions = tuple[Scalar, ...]  # of the next tile of each ring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Walk:
     """
 
     ring: Ring
-    position: Array
-    tiles: Array | int
-    sweeps: Array | int
+    position: Scalar
+    tiles: Scalar
+    sweeps: Scalar
     most: int
 
     @property
@@ -118,22 +118,22 @@ class Walk:
         return self.most <= self.ring.slots
 
     @property
-    def end(self) -> Array:
+    def end(self) -> Scalar:
         """The position after the piece, which has at least one sweep."""
         return self.position + self.tiles * (1 if self.held else self.sweeps)
 
-    def place(self, sweep: Array, tile: Array) -> Array:
+    def place(self, sweep: Scalar, tile: Scalar) -> Scalar:
         """The position of a tile in a sweep."""
         return self.position + tile + (0 if self.held else sweep * self.tiles)
 
-    def if_fresh(self, sweep: Array, action: Callable[[], None]) -> None:
+    def if_fresh(self, sweep: Scalar, action: Callable[[], None]) -> None:
         """Runs an action if the tiles of this sweep are (to be) copied for it."""
         if self.held:
             pl.when(sweep == 0)(action)
         else:
             action()
 
-    def release(self, sweep: Array, tile: Array) -> None:
+    def release(self, sweep: Scalar, tile: Scalar) -> None:
         """Gives a tile up if no later sweep needs it."""
         if self.held:
             pl.when(sweep == self.sweeps - 1)(lambda: self.ring.release(self.place(sweep, tile)))
@@ -141,7 +141,7 @@ class Walk:
             self.ring.release(self.place(sweep, tile))
 
 
-def visible(first_row: Array, first_column: Array, row_offset: int) -> Array:
+def visible(first_row: Scalar, first_column: Scalar, row_offset: int) -> Array:
     """The causal mask of a tile: column <= row + row_offset."""
     columns = hopper.index(SQUARE, 1, first_column - row_offset)
     return columns <= hopper.index(SQUARE, 0, first_row)
@@ -152,7 +152,7 @@ def weights(logits: Array, lse: Array) -> Array:
     return jnp.exp2(logits * LOG2E - hopper.along_columns(lse * LOG2E, SQUARE))
 
 
-def weigh(ref: Any, lse: Array, first_row: Array, first_column: Array, row_offset: int | None) -> None:
+def weigh(ref: Any, lse: Array, first_row: Scalar, first_column: Scalar, row_offset: int | None) -> None:
     """Overwrites a tile of logits in shared memory with the softmax's weights, for the tensor cores."""
     logits = hopper.load(ref)
     if row_offset is not None:

@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from kernels.chips import HOPPER
 from kernels.trans import gpu as trans_gpu
 from kernels.trans import shapes as trans_shapes
 from kernels.trans import tpu as trans_tpu
 from kernels.trans import xla as trans_xla
-from kernels.trilinear import gpu_backward, tpu_plan
+from kernels.trilinear import gpu as trilinear_gpu
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.trilinear import tpu as trilinear_tpu
+from kernels.trilinear import tpu_plan
 from kernels.trilinear import xla as trilinear_xla
 from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import shapes as two_shapes
@@ -122,13 +124,10 @@ def test_trans(shape):
     of_tpu = trans_tpu.block_candidates(shape.config, *arrays)
     assert [values(of_tpu[way][0]) for way in ("forward", "backward")] == [forward, backward]
     assert [len(of_tpu[way]) for way in ("forward", "backward")] == [tried, tried_back]
-    plans = {
-        "out": trans_gpu._plan("out", None, held=tokens, streamed=tokens, rows=tokens),
-        "passing": trans_gpu._plan("passing", None, **trans_gpu._backward_sizes(tokens, tokens, tokens)),
-    }
-    for third, plan in plans.items():
+    for direction, third in (("forward", "out"), ("backward", "passing")):
+        plan = trans_gpu.plan(direction, shape.config, *arrays, chip=HOPPER)
         held, streamed, rest = slots
-        assert plan == {"warpgroups": 2, "width": 128, "held": held, "streamed": streamed, third: rest}
+        assert plan.sizes == {"warpgroups": 2, "width": 128, "held": held, "streamed": streamed, third: rest}
     widths = [128, 64] if tokens == 128 else [128, 256, 64]
     of_gpu = trans_gpu.block_candidates(shape.config, *arrays)
     for way in ("forward", "backward"):
@@ -171,7 +170,7 @@ def test_trilinear_attention(shape):
 
 
 def test_blocks_of_the_trilinear_backward_kernels_on_a_gpu():
-    assert gpu_backward.CANDIDATES == ({"stages": 3}, {"stages": 2})
+    assert trilinear_gpu.BACKWARD_CANDIDATES == ({"stages": 3}, {"stages": 2})
 
 
 # What records of checks call by name (`results/kernels`), so that a name means the same sizes in all of them.
