@@ -56,7 +56,8 @@ def shared_bytes(scratch: Any) -> int:
             case plgpu.RefUnion():
                 total += max(map(shared_bytes, leaf.refs))
             case plgpu.Barrier():
-                total += BARRIER_BYTES * math.prod(leaf.num_barriers)
+                count = leaf.num_barriers
+                total += BARRIER_BYTES * (count if isinstance(count, int) else math.prod(count))
             case _:
                 size = math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize
                 total += round_up(size, ALLOCATION)

@@ -191,11 +191,11 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     memory, the rings of tiles take.
     """
     del config
-    sizes = (*arrays[0].shape[2:], arrays[1].shape[3])
+    (rows, columns), outputs = arrays[0].shape[2:], arrays[1].shape[3]
     return {
         direction: [
             {name: candidate[name] for name in ("warpgroups", "width")}
-            for candidate in _candidates(direction, *sizes, HOPPER.memory)
+            for candidate in _candidates(direction, rows, columns, outputs, HOPPER.memory)
         ]
         for direction in ("forward", "backward")
     }

@@ -330,7 +330,6 @@ def test_programs_meet_every_block():
     [
         (SMALL[1], "float32", "got dtypes float32, expected both bfloat16 or both float16"),
         (Shape("empty", 0, 1, 64, 64, 64), "bfloat16", "expected no empty axis"),
-        (Shape("symbolic", *export.symbolic_shape("b, 1, 64, 64, 64")), "bfloat16", "symbolic sizes"),
     ],
     ids=lambda x: getattr(x, "name", None),
 )
@@ -338,6 +337,13 @@ def test_says_what_it_does_not_support(shape, dtype, reason):
     for direction in DIRECTIONS:
         with pytest.raises(plans.Refused, match=reason):
             planned(direction, shape, dtype=dtype)
+
+
+def test_symbolic_sizes_are_refused():
+    (batch,) = export.symbolic_shape("b")
+    arrays = [jax.ShapeDtypeStruct((batch, 1, 8, 8), jnp.bfloat16)] * 2
+    with pytest.raises(plans.Refused, match="symbolic sizes"):
+        gpu.plan("forward", Config(), *arrays, chip=HOPPER)
 
 
 def test_a_chip_with_too_little_memory_is_refused():
