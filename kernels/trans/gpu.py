@@ -1,69 +1,153 @@
-"""trans on Hopper GPUs (Pallas Mosaic GPU): what it supports, block sizes, and the way to the kernels.
+"""trans on Hopper GPUs (Pallas Mosaic GPU): plans, and the way to the kernels.
 
 The product of two 512 x 512 matrices a head does about as many operations a byte as the chip balances at, so
 the kernels must read everything once and overlap copies with products. Three decisions follow:
 
-1. *A program holds all columns of a block of rows of the kernel.* The softmax then has its true maximum and
-   denominator before the first product: no rescaling of accumulators, one exponential an element however
-   many columns the premise has, and the logits cross the memory bus once. The price is a limit on sizes.
+1. *A program holds all columns of a block of rows of the kernel, if they fit.* The softmax then has its true
+   maximum and denominator before the first product: no rescaling of accumulators, one exponential an element
+   however many columns the premise has, and the logits cross the memory bus once. Of longer rows (more than
+   some 1,280 columns) XLA computes the log-sum-exp, and the kernel makes the weights tile by tile.
 2. *The softmax is done in place.* The weights overwrite the logits in shared memory, from where the tensor
    cores read them; each warpgroup owns its 64 rows, so warpgroups never wait for each other.
 3. *Programs are persistent and one warpgroup only copies.* It runs ahead through rings of tiles, into the
    next pieces of work too, so that copies do not stop while a piece ends and another begins.
 
-`gpu_pipeline` has the rings and the dealing out of work, `gpu_forward` and `gpu_backward` the kernels. Batch
-and heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel (one pass over the
-logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
+`kernels.hopper` has the rings, `gpu_work` the dealing out of work, `gpu_forward` and `gpu_backward` the
+kernels. Batch and heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel
+(one pass over the logits), causality inside it, where tiles that no row sees are neither copied nor
+multiplied.
 """
 
-import functools
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernels.arrays import filled, round_up
+from kernels import plans
+from kernels.arrays import Described, filled, round_up
+from kernels.chips import HOPPER, Chip
+from kernels.hopper import ROWS, TILE, Kernel
+from kernels.plans import Launch, Refused
+from kernels.tables import Direction
 from kernels.trans import gpu_backward, gpu_forward
-from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
-from kernels.trans.reference import Config
+from kernels.trans.reference import Config, allowed
 
 DTYPES = ("bfloat16", "float16")
-LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest
-SHARED_BYTES = 227 * 1024 - 2048  # of a program; less barriers, log-sum-exps and alignment
-MULTIPROCESSORS = 132  # of an H100 or H200 (SXM), where the device cannot be asked
+TILE_BYTES = 2 * ROWS * TILE
+RESERVE = 2048  # bytes: log-sum-exps and barriers
+STREAMED_SLOTS = 3  # of tiles that are not held
+WIDTHS = (128, 256, 64)
 
 
-def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = None) -> str | None:
-    """Why these arguments cannot be computed here, None if they can."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a direction of a call is computed.
+
+    Attributes:
+        kernel: the kernel, with its shared memory and its programs.
+        sizes: "warpgroups" of a program, "width" of a product, and the slots of its rings: "held",
+            "streamed", and "out" (forward) or "passing" (backward).
+        holds: whether the forward kernel has room for whole rows of logits.
+    """
+
+    kernel: Kernel
+    sizes: Mapping[str, int]
+    holds: bool
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernel as chips see it."""
+        return (self.kernel.launch,)
+
+
+def plan(
+    direction: Direction,
+    config: Config,
+    kernel_logits: Described,
+    premise: Described,
+    mask: Described | None = None,
+    *,
+    chip: Chip,
+    blocks: Mapping[str, int] | None = None,
+) -> Plan:
+    """Decides how a call is computed.
+
+    Args:
+        direction: of the call.
+        config: its static settings.
+        kernel_logits: [B, H, X, A].
+        premise: [B, H, A, Y].
+        mask: not needed.
+        chip: where it runs.
+        blocks: one of `block_candidates`; others, which fit another size, give way to the default.
+
+    Raises:
+        Refused: for other dtypes, symbolic sizes and empty arrays.
+    """
     del config, mask
+    _check(kernel_logits, premise)
+    batch, heads, rows, columns = kernel_logits.shape
+    candidates = _candidates(direction, rows, columns, premise.shape[3], chip.memory)
+    wanted = [c for c in candidates if blocks and blocks.items() <= c.items()]
+    sizes = (wanted or candidates)[0]
+    module = gpu_forward if direction == "forward" else gpu_backward
+    scratch = module.scratch(**sizes, dtype=kernel_logits.dtype)
+    block = sizes["warpgroups"] * ROWS
+    pieces = -(-rows // block) if direction == "forward" else -(-rows // block) + -(-columns // block)
+    programs = min(chip.cores, batch * heads * pieces)
+    kernel = Kernel(f"trans_{direction}", (programs,), scratch, sizes["warpgroups"])
+    plans.check(chip, (kernel.launch,))
+    return Plan(kernel, sizes, -(-columns // TILE) <= sizes["held"])
+
+
+def _check(kernel_logits: Described, premise: Described) -> None:
+    sizes = (*kernel_logits.shape, *premise.shape)
+    if not all(isinstance(size, int) for size in sizes):
+        raise Refused(
+            f"shapes: got symbolic sizes {kernel_logits.shape} and {premise.shape}, expected numbers (a "
+            "kernel is planned for one size)"
+        )
     dtypes = {str(jnp.dtype(x.dtype)) for x in (kernel_logits, premise)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         # Float32 products would be rounded to TF32.
         found = " and ".join(sorted(dtypes))
-        return f"kernel_logits, premise: got dtypes {found}, expected both bfloat16 or both float16"
-    sizes = (*kernel_logits.shape[2:], premise.shape[3])
-    if max(sizes) > LONGEST:
-        return f"X, A, Y: got {sizes}, expected each at most {LONGEST} (the limit of shared memory)"
-    if 0 in (*kernel_logits.shape, *premise.shape):
-        return f"kernel_logits: got shape {kernel_logits.shape}, expected no empty axis"
-    return None
+        raise Refused(f"kernel_logits, premise: got dtypes {found}, expected both bfloat16 or both float16")
+    if 0 in sizes:
+        raise Refused(f"kernel_logits: got shape {kernel_logits.shape}, expected no empty axis")
 
 
 def forward(
-    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
+    config: Config,
+    *arrays: Any,
+    blocks: Mapping[str, int] | None = None,
+    chip: Chip = HOPPER,
+    interpret: bool = False,
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
-    """`reference.trans`, its arrays and results; `blocks` as in `block_candidates`, `interpret` on a CPU."""
+    """`reference.trans`, its arrays and results.
+
+    Args:
+        config: static settings.
+        *arrays: kernel_logits, premise and mask or None.
+        blocks: as in `block_candidates`.
+        chip: that the call is planned for.
+        interpret: run on a CPU, slowly.
+
+    Raises:
+        Refused: as `plan`.
+    """
     kernel_logits, premise, mask = arrays
-    (batch, heads, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
+    planned = plan("forward", config, *arrays, chip=chip, blocks=blocks)
+    (batch, heads, rows, _), outputs = kernel_logits.shape, premise.shape[3]
+    logits = _logits(kernel_logits, mask)
     out, lse = gpu_forward.run(
-        _logits(kernel_logits, mask),
+        logits,
         _tiled(premise),
-        _plan("out", blocks, held=columns, streamed=outputs, rows=rows),
+        None if planned.holds else _of_blocks(_log_sum_exp(logits, config)),
+        planned.kernel,
         row_offset=config.row_offset if config.causal else None,
-        programs=_multiprocessors(),
         interpret=interpret,
     )
     shape = (batch, heads, rows, outputs)
@@ -71,20 +155,27 @@ def forward(
 
 
 def backward(
-    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
+    config: Config,
+    *operands: Any,
+    blocks: Mapping[str, int] | None = None,
+    chip: Chip = HOPPER,
+    interpret: bool = False,
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
-    """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent."""
-    kernel_logits, premise, mask, out, lse, dout = operands
+    """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent.
+
+    The other arguments and errors are those of `forward`.
+    """
+    *arrays, _, lse, dout = operands
+    kernel_logits, premise, mask = arrays
+    planned = plan("backward", config, *arrays, chip=chip, blocks=blocks)
     (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     dlogits, dpremise = gpu_backward.run(
         _logits(kernel_logits, mask),
-        filled(lse.reshape(-1, rows), 1, round_up(rows, 8)),
+        _of_blocks(lse.reshape(-1, rows)),
         _tiled(premise),
-        _tiled(out),
         _tiled(dout),
-        _plan("passing", blocks, **_backward_sizes(rows, columns, outputs)),
+        planned.kernel,
         row_offset=config.row_offset if config.causal else None,
-        programs=_multiprocessors(),
         interpret=interpret,
     )
     return (
@@ -102,92 +193,94 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     del config
     (rows, columns), outputs = arrays[0].shape[2:], arrays[1].shape[3]
     return {
-        "forward": _candidates("out", held=columns, streamed=outputs, rows=rows),
-        "backward": _candidates("passing", **_backward_sizes(rows, columns, outputs)),
+        direction: [
+            {name: candidate[name] for name in ("warpgroups", "width")}
+            for candidate in _candidates(direction, rows, columns, outputs, HOPPER.memory)
+        ]
+        for direction in ("forward", "backward")
     }
 
 
-def _backward_sizes(rows: int, columns: int, outputs: int) -> dict[str, int]:
-    """One kernel with two kinds of work: the larger of each size."""
-    return {"held": max(rows, outputs), "streamed": max(columns, outputs), "rows": max(rows, columns)}
-
-
 # ---- shared memory
-# ------------------------------------------------------------------------------------------------
 
 
-def _plan(
-    third: str, blocks: Mapping[str, int] | None, *, held: int, streamed: int, rows: int
-) -> dict[str, int]:
-    """A kernel's sizes: those of `blocks` where they fit, the default where they do not.
+def _axes(direction: Direction, rows: int, columns: int, outputs: int) -> tuple[tuple[int, ...], int, int]:
+    """The axes whose tiles a program walks over in every sweep, that it sweeps over, and cut into blocks.
 
-    They are "warpgroups" of a program (1 or 2, of 64 rows each), "width" (the columns of one product: 64, 128
-    or 256) and the slots of its rings of tiles: "held", "streamed" (at least 2) and the `third`.
-
-    Args:
-        third: "out" of the forward kernel, "passing" of the backward one.
-        blocks: "warpgroups" and "width".
-        held: the axis of which a program holds all tiles.
-        streamed: the axis that products sweep over, `width` at a time.
-        rows: the axis that is cut into blocks of 64 a warpgroup.
+    The backward kernel has two kinds of work: the larger of each size.
     """
-    sizes = {"held": held, "streamed": streamed, "rows": rows}
-    if blocks:
-        rings = _rings(third, blocks["warpgroups"], blocks["width"], held=held, streamed=streamed)
-        if rings is not None:
-            return {"warpgroups": blocks["warpgroups"], "width": blocks["width"], **rings}
-    best = _candidates(third, **sizes)[0]
-    return _plan(third, best, **sizes)
+    if direction == "forward":
+        return (columns,), outputs, rows
+    return (rows, outputs), max(columns, outputs), max(rows, columns)
 
 
-def _candidates(third: str, *, held: int, streamed: int, rows: int) -> list[dict[str, int]]:
-    most = 2 if rows > WARPGROUP_ROWS else 1  # no warpgroup without a row
-    widths = [width for width in (128, 256, 64) if width < streamed + TILE] or [TILE]
-    pairs = [(warpgroups, width) for warpgroups in range(most, 0, -1) for width in widths]
-    return [
-        {"warpgroups": warpgroups, "width": width}
-        for warpgroups, width in pairs
-        if _rings(third, warpgroups, width, held=held, streamed=streamed) is not None
-    ]
+def _candidates(
+    direction: Direction, rows: int, columns: int, outputs: int, memory: int
+) -> list[dict[str, int]]:
+    """All sizes of a kernel, the default first: those that hold tiles, or where none do, that stream them."""
+    walked, swept, blocked = _axes(direction, rows, columns, outputs)
+    most = 2 if blocked > ROWS else 1  # no warpgroup without a row
+    widths = [width for width in WIDTHS if width < swept + TILE] or [TILE]
+    for slots in (_holding, _streaming):
+        # A streamed tile is read in every sweep: the wider the fewer.
+        ordered = widths if slots is _holding else sorted(widths, reverse=True)
+        found = [
+            {"warpgroups": warpgroups, "width": width, **rings}
+            for warpgroups in range(most, 0, -1)
+            for width in ordered
+            if (rings := slots(direction, warpgroups, width, walked, swept, memory)) is not None
+        ]
+        if found:
+            return found
+    third = sum(_third(direction, TILE)[2:])
+    needed = RESERVE + (2 * STREAMED_SLOTS + third) * TILE_BYTES
+    raise Refused(f"shared memory: trans needs {needed:,} bytes, the chip has {memory:,}")
 
 
-def _rings(third: str, warpgroups: int, width: int, *, held: int, streamed: int) -> dict[str, int] | None:
-    """Slots of each ring, None if they do not fit.
+def _third(direction: Direction, width: int) -> tuple[str, int, int]:
+    """The third ring's name and slots, wanted and at least.
 
-    All tiles of up to three pieces of work are held, as long as four streamed tiles fit too (or all of
-    the pieces' tiles): a product over a tile lasts 500 to 1000 cycles and a copy takes some 1000 to arrive.
-    The third ring should take a whole product, so that it leaves while the next one is computed.
+    It should take a whole product, so that it leaves while the next one is computed.
     """
-    tiles, sweeps, chunks = -(-held // TILE), -(-streamed // width), width // TILE
-    tile_bytes = 2 * TILE * TILE
-    held_bytes, streamed_bytes = warpgroups * tile_bytes, chunks * tile_bytes
-    wanted, least = {"out": (min(2, chunks), 1), "passing": (max(2, chunks), 2)}[third]
+    chunks = width // TILE
+    return ("out", min(2, chunks), 1) if direction == "forward" else ("passing", max(2, chunks), 2)
+
+
+def _holding(
+    direction: Direction, warpgroups: int, width: int, walked: tuple[int, ...], swept: int, memory: int
+) -> dict[str, int] | None:
+    """Slots of each ring that hold all tiles of a piece of work, None if they do not fit.
+
+    All tiles of up to three pieces are held, as long as four streamed tiles fit too (or all of the pieces'
+    tiles): a product over a tile lasts 500 to 1000 cycles and a copy takes some 1000 to arrive.
+    """
+    tiles, sweeps = -(-max(walked) // TILE), -(-swept // width)
+    third, wanted, least = _third(direction, width)
     for third_slots, pieces in itertools.product((wanted, least), (3, 2, 1)):
-        free = SHARED_BYTES - (pieces * tiles + third_slots) * held_bytes
+        free = memory - RESERVE - (pieces * tiles + third_slots) * warpgroups * TILE_BYTES
         enough = max(2, pieces * tiles * sweeps)
-        slots = min(enough, free // streamed_bytes)
+        slots = min(enough, free // (width // TILE * TILE_BYTES))
         if slots >= min(4 if pieces > 1 else 2, enough):
             return {"held": pieces * tiles, "streamed": slots, third: third_slots}
     return None
 
 
-def _multiprocessors() -> int:
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    if device is not None and device.num_cores:  # compiled ahead of time for a chip that is not here
-        return device.num_cores
-    return _local_multiprocessors()
-
-
-@functools.cache
-def _local_multiprocessors() -> int:
-    try:
-        return jax.devices("cuda")[0].core_count
-    except RuntimeError:
-        return MULTIPROCESSORS
+def _streaming(
+    direction: Direction, warpgroups: int, width: int, walked: tuple[int, ...], swept: int, memory: int
+) -> dict[str, int] | None:
+    """Slots of each ring if not all tiles can be held, but perhaps those of the shorter axis."""
+    del swept
+    third, wanted, least = _third(direction, width)
+    shorter = max(-(-min(walked) // TILE), STREAMED_SLOTS)
+    for held, third_slots in itertools.product((shorter, STREAMED_SLOTS), (wanted, least)):
+        free = memory - RESERVE - (held + third_slots) * warpgroups * TILE_BYTES
+        slots = free // (width // TILE * TILE_BYTES)
+        if slots >= STREAMED_SLOTS:
+            return {"held": held, "streamed": slots, third: third_slots}
+    return None
 
 
 # ---- arrays as the kernels want them
-# ------------------------------------------------------------------------------
 
 
 def _logits(kernel_logits: Array, mask: Array | None) -> Array:
@@ -201,3 +294,20 @@ def _tiled(x: Array, value: float = 0.0) -> Array:
     """[Z, ., .] of whole tiles as copies want them: 8 rows, 64 columns."""
     x = x.reshape(-1, *x.shape[2:])
     return filled(filled(x, 1, round_up(x.shape[1], 8)), 2, round_up(x.shape[2], TILE), value)
+
+
+def _of_blocks(lse: Float[Array, "Z X"]) -> Float[Array, "Z X2"]:
+    """Log-sum-exps of all rows of all blocks, of which some are beyond the last row."""
+    return filled(lse, 1, round_up(lse.shape[1], 2 * ROWS))
+
+
+def _log_sum_exp(logits: Float[Array, "Z X A"], config: Config) -> Float[Array, "Z X"]:
+    """Of rows that are too long for a program; 0 where nothing is allowed. XLA reads the logits once."""
+    rows, columns = logits.shape[1:]
+    logits = logits.astype(jnp.float32)
+    past = allowed(config, rows, columns, None)
+    logits = logits if past is None else jnp.where(past[0], logits, -jnp.inf)
+    maximum = jnp.max(logits, axis=2, keepdims=True, initial=gpu_forward.LOWEST)
+    total = jnp.exp(logits - maximum).sum(axis=2)
+    some = total > 0
+    return jnp.where(some, maximum[..., 0] + jnp.log(jnp.where(some, total, 1)), 0)

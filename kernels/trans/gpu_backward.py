@@ -1,18 +1,20 @@
 """The backward pass of trans on Hopper: one kernel, two kinds of work, the weights S recomputed in both.
 
-With u = S v, S = exp(K - lse):  dv = S^T du;  dS = du v^T;  dK = S (dS - Delta),  Delta_x = sum_y du u.
+With u = S v, S = exp(K - lse):  dv = S^T du;  dS = du v^T;  dK = S (dS - Delta),  Delta_x = sum_a S dS.
 
-- *dK for a block of rows:* du of these rows is held, the premise is streamed; Delta is summed while du
-  arrives, and the gradient overwrites the tile of logits from which S was made.
+- *dK for a block of rows:* du of these rows is held, the premise is streamed, and the gradient overwrites the
+  tile of logits from which S was made. Delta is the same sum as sum_y du u, but u was rounded to 16 bits when
+  it was saved, and where one weight is almost 1 the error would be all that is left of dS - Delta. So Delta
+  is summed first: with dS of all columns in registers if there are few, else in sweeps of their own.
 - *dv for a block of columns:* the forward pass with the weights transposed. All logits of these columns are
   held and exponentiated in place, the tensor cores read them transposed, and du is streamed.
 
-Both kinds read the logits and du. The pieces of one head are dealt out next to each other, so that one of the
-two reads is served by the cache: six arrays cross the memory bus and not eight.
+What does not fit into shared memory is not held but copied again in every sweep (`Walk`). Both kinds read the
+logits and du; the pieces of one head are dealt out next to each other, so that one of the two reads is served
+by the cache.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,30 +23,42 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from kernels.softmax import LOG2E
-from kernels.trans import gpu_pipeline
-from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS, Ring, Work
+from kernels import hopper
+from kernels.hopper import ROWS, TILE, Kernel, Ring
+from kernels.trans.gpu_work import SQUARE, Walk, Work, chunks, visible, weigh, weights
+
+union = plgpu.RefUnion  # by name, for the search for races, which takes a union for one piece of memory
 
 
-def _weights(logits: Array, lse: Array) -> Array:
-    return jnp.exp2(logits * LOG2E - gpu_pipeline.across(lse * LOG2E))
+def scratch(warpgroups: int, width: int, held: int, streamed: int, passing: int, dtype: Any) -> tuple:
+    """Shared memory of the kernel: the four rings of `_Rings`."""
+    parts = {"consumers": warpgroups, "copies": warpgroups}
+    both = union(
+        hopper.tiles(streamed, width, TILE, dtype=dtype), hopper.tiles(streamed, TILE, width, dtype=dtype)
+    )
+    return (
+        Ring.scratch(plgpu.SMEM((4, ROWS), jnp.float32), consumers=warpgroups),
+        Ring.scratch(hopper.tiles(held, warpgroups, ROWS, TILE, dtype=dtype), **parts),
+        Ring.scratch(both, consumers=warpgroups),
+        Ring.scratch(hopper.tiles(passing, warpgroups, ROWS, TILE, dtype=dtype), **parts),
+    )
 
 
 class _Rings:
     """The four rings. Positions go through a piece of work as a tuple in this order.
 
     Attributes:
-        lse: log-sum-exps of 64 rows.
-        held: what a piece needs all of: du of its rows, or logits of its columns.
+        lse: log-sum-exps of 64 rows, for dv.
+        held: what every sweep needs: du of the piece's rows, or logits of its columns.
         premise: streamed tiles [width, 64] of v ...
         dout: ... or [64, width] of du, in the same memory.
-        passing: what is met once: u for Delta, logits that become gradients, and dv on its way out.
+        passing: what is met once: logits that become gradients, and dv on its way out.
     """
 
     def __init__(self, lse: Any, held: Any, streamed: Any, passing: Any) -> None:
         self.lse, self.held, self.passing = Ring(*lse), Ring(*held), Ring(*passing)
-        (premise, dout), full, empty = streamed
-        self.premise, self.dout = Ring(premise, full, empty), Ring(dout, full, empty)
+        ((premise, dout),), full, empty = streamed
+        self.premise, self.dout = Ring((premise,), full, empty), Ring((dout,), full, empty)
         self.width = dout.shape[2]
 
     @property
@@ -55,11 +69,11 @@ class _Rings:
     @property
     def deferred(self) -> bool:
         """Whether a product's tiles all have slots, and may leave them while the next product runs."""
-        return self.passing.tiles.shape[0] >= self.chunks
+        return self.passing.slots >= self.chunks
 
-    def store(self, warpgroup: Any, position: Any, value: Array, target: Any) -> None:
+    def store(self, member: Any, position: Any, value: Array, target: Any) -> None:
         """Sends a tile out through its passing slot."""
-        ref = self.passing.at(position).at[warpgroup]
+        ref = self.passing.at(position)[0].at[member]
         ref[...] = value.astype(ref.dtype)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(ref, target)
@@ -71,261 +85,269 @@ class _Rings:
             self.passing.release(position + index)
 
 
-# ---- dK = S (du v^T - Delta), for a block of rows
-# -----------------------------------------------------------------
+class _Piece:
+    """What both kinds of work have: the arrays, the rings, and whether the columns are causal."""
 
-
-class _LogitsGradient:
     def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
         self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
-        self.tiles = pl.cdiv(arrays["dout"].shape[2], TILE)
-        self.sweeps = pl.cdiv(arrays["logits"].shape[2], rings.width)
 
-    def needed(self, block):
-        """How many sweeps have a column that the block's last row sees. The gradient of the others is 0."""
-        if self.row_offset is None:
-            return self.sweeps
-        seen = jnp.maximum((block + 1) * self.work.block + self.row_offset, 0)
-        return jnp.minimum(lax.div(seen + self.rings.width - 1, self.rings.width), self.sweeps)
+    def logits(self, z, rows, columns):
+        """The sources of a tile for each warpgroup; one of `rows` and `columns` is a list."""
+        parts = [(r, columns) for r in rows] if isinstance(rows, list) else [(rows, c) for c in columns]
+        return [self.arrays["logits"].at[z, r, c] for r, c in parts]
 
-    def advanced(self, block, positions):
+
+# ---- dK = S (du v^T - Delta), for a block of rows
+
+
+class _LogitsGradient(_Piece):
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.tiles = pl.cdiv(self.arrays["dout"].shape[2], TILE)
+        self.sweeps = pl.cdiv(self.arrays["logits"].shape[2], self.rings.width)
+        # With one sweep, all of dS is in registers and of the logits in shared memory when Delta is known.
+        self.rounds = 1 if self.sweeps == 1 and self.rings.deferred else 2
+
+    def begin(self, block, positions):
+        """How many sweeps are needed, the walk over du, and the positions of the other rings."""
         lse, held, streamed, passing = positions
-        return (
-            lse + self.work.warpgroups,
-            held + self.tiles,
-            streamed + self.needed(block) * self.tiles,
-            passing + self.tiles + self.sweeps * self.rings.chunks,
-        )
+        needed = self.sweeps
+        if self.row_offset is not None:  # in the other sweeps the block's last row sees nothing
+            seen = jnp.maximum((block + 1) * self.work.block + self.row_offset, 0)
+            needed = jnp.minimum(lax.div(seen + self.rings.width - 1, self.rings.width), self.sweeps)
+        walk = Walk(self.rings.held, held, self.tiles, self.rounds * needed, self.tiles)
+        end = jnp.where(needed > 0, walk.end, held)
+        unseen = (self.sweeps - needed) * self.rings.chunks
+        seen = self.rounds * needed
+        ends = lse, end, streamed + seen * self.tiles, passing + seen * self.rings.chunks + unseen
+        return needed, walk, streamed, passing, ends
 
     def copy(self, z, block, positions):
         rings, arrays, width = self.rings, self.arrays, self.rings.width
-        lse, held, streamed, passing = positions
-        parts, needed = self.work.parts(block), self.needed(block)
-        for index, part in enumerate(parts):
-            rings.lse.fill(lse + index, arrays["lse"].at[z, part])
+        needed, walk, streamed, passing, ends = self.begin(block, positions)
+        parts = self.work.parts(block)
 
-        def copy_rows(tile, _):
-            columns = pl.ds(tile * TILE, TILE)
-            rings.held.fill(held + tile, *(arrays["dout"].at[z, part, columns] for part in parts))
-            rings.passing.fill(passing + tile, *(arrays["out"].at[z, part, columns] for part in parts))
-            return ()
+        def copy_sweep(index, _):
+            sweep = index if self.rounds == 1 else lax.rem(index, needed)
 
-        def copy_sweep(sweep, _):
-            def copy_premise(tile, _):
-                source = arrays["premise"].at[z, pl.ds(sweep * width, width), pl.ds(tile * TILE, TILE)]
-                rings.premise.fill(streamed + sweep * self.tiles + tile, source)
+            def copy_factors(tile, _):
+                columns = pl.ds(tile * TILE, TILE)
+                sources = [arrays["dout"].at[z, part, columns] for part in parts]
+                walk.if_fresh(index, lambda: rings.held.fill(walk.place(index, tile), *sources))
+                source = arrays["premise"].at[z, pl.ds(sweep * width, width), columns]
+                rings.premise.fill(streamed + index * self.tiles + tile, source)
                 return ()
 
             def copy_logits(chunk, _):
                 columns = pl.ds(sweep * width + chunk * TILE, TILE)
-                position = passing + self.tiles + sweep * self.rings.chunks + chunk
-                rings.passing.fill(position, *(arrays["logits"].at[z, part, columns] for part in parts))
+                position = passing + index * rings.chunks + chunk
+                rings.passing.fill(position, *self.logits(z, parts, columns))
                 return ()
 
-            lax.fori_loop(0, self.tiles, copy_premise, ())
-            lax.fori_loop(0, self.rings.chunks, copy_logits, ())
+            lax.fori_loop(0, self.tiles, copy_factors, ())
+            lax.fori_loop(0, rings.chunks, copy_logits, ())
             return ()
 
         def skip_logits(chunk, _):
-            rings.passing.hand_over(passing + self.tiles + chunk, copies=self.work.warpgroups)
+            position = passing + self.rounds * needed * rings.chunks + chunk
+            rings.passing.hand_over(position, copies=self.work.kernel.warpgroups)
             return ()
 
-        lax.fori_loop(0, self.tiles, copy_rows, ())
-        lax.fori_loop(0, needed, copy_sweep, ())
+        lax.fori_loop(0, self.rounds * needed, copy_sweep, ())
         if self.row_offset is not None:
-            lax.fori_loop(needed * self.rings.chunks, self.sweeps * self.rings.chunks, skip_logits, ())
-        return self.advanced(block, positions)
+            lax.fori_loop(0, (self.sweeps - needed) * rings.chunks, skip_logits, ())
+        return ends
 
-    def compute(self, warpgroup, z, block, positions):
+    def compute(self, member, z, block, positions):
         rings, width = self.rings, self.rings.width
-        lse_position, held, streamed, passing = positions
-        needed = self.needed(block)
-        first_row = block * self.work.block + warpgroup * WARPGROUP_ROWS
-        lse = self._own_lse(warpgroup, lse_position)
-
-        def sum_products(tile, total):
-            dout = gpu_pipeline.load_tile(rings.held.wait(held + tile).at[warpgroup])
-            out = gpu_pipeline.load_tile(rings.passing.wait(passing + tile).at[warpgroup])
-            total += dout * out
-            plgpu.commit_smem()  # the copy into this slot comes after the reads
-            rings.passing.release(passing + tile)
-            return total
-
-        delta = lax.fori_loop(0, self.tiles, sum_products, gpu_pipeline.full_tile(0.0)).sum(axis=1)
+        needed, walk, streamed, passing, ends = self.begin(block, positions)
+        first_row = block * self.work.block + member * ROWS
+        rows = pl.ds(first_row, ROWS)
+        lse = hopper.load_global(self.arrays["lse"].at[z, rows], hopper.BY_ROW)
 
         def target(first_column):
-            rows = pl.ds(first_row, WARPGROUP_ROWS)
             return self.arrays["dlogits"].at[z, rows, pl.ds(first_column, TILE)]
 
-        def first_chunk(sweep):
-            return passing + self.tiles + sweep * rings.chunks
+        def first_chunk(index):
+            return passing + index * rings.chunks
 
-        def sweep_columns(sweep, _):
-            streamed_now = streamed + sweep * self.tiles
+        def products(index, before=lambda: None):
+            """Computes dS of a sweep, [64, width]."""
+            streamed_now = streamed + index * self.tiles
 
             def operands(tile):
-                premise = rings.premise.wait(streamed_now + tile)
-                return rings.held.at(held + tile).at[warpgroup], premise.transpose((1, 0))
+                place = walk.place(index, tile)
+                walk.if_fresh(index, lambda: rings.held.await_copies(place))
+                premise = rings.premise.wait(streamed_now + tile)[0]
+                return rings.held.at(place)[0].at[member], premise.transpose((1, 0))
 
             def free(tile):
                 rings.premise.release(streamed_now + tile)
-                pl.when(sweep == needed - 1)(lambda: rings.held.release(held + tile))
-                if rings.deferred:
-                    before = jnp.logical_and(tile == 0, sweep > 0)
-                    pl.when(before)(lambda: rings.retire(first_chunk(sweep - 1), rings.chunks))
+                walk.release(index, tile)
+                pl.when(tile == 0)(before)
 
-            dweights = gpu_pipeline.multiply(width, self.tiles, operands, free)
-            for index, chunk in enumerate(gpu_pipeline.chunks(dweights)):
-                first_column = sweep * width + index * TILE
-                position = first_chunk(sweep) + index
-                logits = gpu_pipeline.load_tile(rings.passing.wait(position).at[warpgroup])
-                gradient = _weights(logits, lse) * (chunk - gpu_pipeline.across(delta))
-                if self.row_offset is not None:
-                    seen = gpu_pipeline.visible(first_row, first_column, self.row_offset)
-                    gradient = jnp.where(seen, gradient, 0.0)
-                rings.store(warpgroup, position, gradient, target(first_column))
+            return hopper.sum_of_products(width, self.tiles, operands, free)
+
+        def softmax(position, first_column):
+            tile = weights(hopper.load(rings.passing.at(position)[0].at[member]), lse)
+            if self.row_offset is None:
+                return tile
+            return jnp.where(visible(first_row, first_column, self.row_offset), tile, 0.0)
+
+        def add_to_delta(index, dweights, total, *, last):
+            for chunk, tile in enumerate(chunks(dweights)):
+                position = first_chunk(index) + chunk
+                rings.passing.wait(position)
+                total += softmax(position, index * width + chunk * TILE) * tile
+                if not last:
+                    plgpu.commit_smem()  # the copy into this slot comes after the reads
+                    rings.passing.release(position)
+            return total
+
+        def store_gradient(index, sweep, dweights, delta, *, waited):
+            for chunk, tile in enumerate(chunks(dweights)):
+                first_column = sweep * width + chunk * TILE
+                position = first_chunk(index) + chunk
+                if not waited:
+                    rings.passing.wait(position)
+                gradient = softmax(position, first_column) * (tile - hopper.along_columns(delta, SQUARE))
+                rings.store(member, position, gradient, target(first_column))
                 if not rings.deferred:
                     rings.retire(position)
+
+        def sweep_sum(sweep, total):
+            return add_to_delta(sweep, products(sweep), total, last=False)
+
+        def sweep_gradient(sweep, delta):
+            index = needed + sweep
+
+            def retire():
+                if rings.deferred:
+                    pl.when(sweep > 0)(lambda: rings.retire(first_chunk(index - 1), rings.chunks))
+
+            store_gradient(index, sweep, products(index, retire), delta, waited=False)
+            return delta
+
+        def only_sweep(sweep, _):
+            dweights = products(sweep)
+            delta = add_to_delta(sweep, dweights, hopper.full(SQUARE, 0.0), last=True).sum(axis=1)
+            store_gradient(sweep, sweep, dweights, delta, waited=True)
             return ()
 
+        if self.rounds == 1:
+            lax.fori_loop(0, needed, only_sweep, ())
+        else:
+            total = lax.fori_loop(0, needed, sweep_sum, hopper.full(SQUARE, 0.0))
+            lax.fori_loop(0, needed, sweep_gradient, total.sum(axis=1))
+        end = first_chunk(self.rounds * needed)
+        if rings.deferred:
+            pl.when(needed > 0)(lambda: rings.retire(end - rings.chunks, rings.chunks))
+
         def store_zeros(index, _):
-            position = passing + self.tiles + index
+            position = end + index
             rings.passing.wait(position)
-            rings.store(warpgroup, position, gpu_pipeline.full_tile(0.0), target(index * TILE))
+            first_column = (needed * rings.chunks + index) * TILE
+            rings.store(member, position, hopper.full(SQUARE, 0.0), target(first_column))
             rings.retire(position)
             return ()
 
-        def release_held(tile, _):
-            rings.held.release(held + tile)
-            return ()
-
-        lax.fori_loop(0, needed, sweep_columns, ())
-        if rings.deferred:
-            pl.when(needed > 0)(lambda: rings.retire(first_chunk(needed - 1), rings.chunks))
         if self.row_offset is not None:
-            lax.fori_loop(0, jnp.where(needed == 0, self.tiles, 0), release_held, ())
-            lax.fori_loop(needed * self.rings.chunks, self.sweeps * self.rings.chunks, store_zeros, ())
-        return self.advanced(block, positions)
-
-    def _own_lse(self, warpgroup, position):
-        """Of the warpgroup's rows. It goes past the other's too: both advance alike."""
-        positions = [position + index for index in range(self.work.warpgroups)]
-        for each in positions:
-            self.rings.lse.wait(each)
-        own = gpu_pipeline.load_row_vector(self.rings.lse.at(position + warpgroup))
-        plgpu.commit_smem()
-        for each in positions:
-            self.rings.lse.release(each)
-        return own
+            lax.fori_loop(0, (self.sweeps - needed) * rings.chunks, store_zeros, ())
+        return ends
 
 
 # ---- dv = S^T du, for a block of columns
-# --------------------------------------------------------------------------
 
 
-class _PremiseGradient:
-    def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
-        self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
-        self.all_tiles = pl.cdiv(arrays["dout"].shape[1], TILE)
-        self.sweeps = pl.cdiv(arrays["dout"].shape[2], rings.width)
+class _PremiseGradient(_Piece):
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.all_tiles = pl.cdiv(self.arrays["dout"].shape[1], TILE)
+        self.sweeps = pl.cdiv(self.arrays["dout"].shape[2], self.rings.width)
 
-    def first(self, block):
-        """The first tile of rows that sees the block's first column; the last tile if none does."""
-        if self.row_offset is None:
-            return 0
-        first = lax.div(jnp.maximum(block * self.work.block - self.row_offset, 0), TILE)
-        return jnp.minimum(first, self.all_tiles - 1)
-
-    def advanced(self, block, positions):
+    def begin(self, block, positions):
+        """The first tile of rows that matters, the walk over the logits from there, and other positions."""
         lse, held, streamed, passing = positions
-        tiles = self.all_tiles - self.first(block)
-        return (
-            lse + tiles,
-            held + tiles,
+        first = 0
+        if self.row_offset is not None:  # it sees the block's first column; the last tile if none does
+            first = lax.div(jnp.maximum(block * self.work.block - self.row_offset, 0), TILE)
+            first = jnp.minimum(first, self.all_tiles - 1)
+        tiles = self.all_tiles - first
+        walk = Walk(self.rings.held, held, tiles, self.sweeps, self.all_tiles)
+        ends = (
+            lse + (walk.end - held),
+            walk.end,
             streamed + self.sweeps * tiles,
             passing + self.sweeps * self.rings.chunks,
         )
+        return first, walk, lse - held, streamed, passing, ends
 
     def copy(self, z, block, positions):
         rings, arrays, width = self.rings, self.arrays, self.rings.width
-        lse, held, streamed, passing = positions
-        first = self.first(block)
-        tiles = self.all_tiles - first
-
-        def copy_logits(tile, _):
-            rows, parts = pl.ds((first + tile) * TILE, TILE), self.work.parts(block)
-            rings.lse.fill(lse + tile, arrays["lse"].at[z, rows])
-            rings.held.fill(held + tile, *(arrays["logits"].at[z, rows, part] for part in parts))
-            return ()
+        first, walk, to_lse, streamed, passing, ends = self.begin(block, positions)
+        parts = self.work.parts(block)
 
         def copy_sweep(sweep, _):
-            def copy_dout(tile, _):
+            def copy_tile(tile, _):
                 rows = pl.ds((first + tile) * TILE, TILE)
+                place = walk.place(sweep, tile)
+
+                @functools.partial(walk.if_fresh, sweep)
+                def copy_logits():
+                    rings.lse.fill(to_lse + place, arrays["lse"].at[z, rows])
+                    rings.held.fill(place, *self.logits(z, rows, parts))
+
                 source = arrays["dout"].at[z, rows, pl.ds(sweep * width, width)]
-                rings.dout.fill(streamed + sweep * tiles + tile, source)
+                rings.dout.fill(streamed + sweep * walk.tiles + tile, source)
                 return ()
 
-            lax.fori_loop(0, tiles, copy_dout, ())
-            for index in range(self.rings.chunks):
-                position = passing + sweep * self.rings.chunks + index
-                rings.passing.hand_over(position, copies=self.work.warpgroups)
+            lax.fori_loop(0, walk.tiles, copy_tile, ())
+            for index in range(rings.chunks):
+                position = passing + sweep * rings.chunks + index
+                rings.passing.hand_over(position, copies=self.work.kernel.warpgroups)
             return ()
 
-        lax.fori_loop(0, tiles, copy_logits, ())
         lax.fori_loop(0, self.sweeps, copy_sweep, ())
-        return self.advanced(block, positions)
+        return ends
 
-    def compute(self, warpgroup, z, block, positions):
+    def compute(self, member, z, block, positions):
         rings, width = self.rings, self.rings.width
-        lse_position, held, streamed, passing = positions
-        first = self.first(block)
-        tiles = self.all_tiles - first
-        first_column = block * self.work.block + warpgroup * WARPGROUP_ROWS
-
-        def exponentiate(tile, _, row_offset=None):
-            lse = gpu_pipeline.load_row_vector(rings.lse.wait(lse_position + tile))
-            ref = rings.held.wait(held + tile).at[warpgroup]
-            weights = _weights(gpu_pipeline.load_tile(ref), lse)
-            if row_offset is not None:
-                seen = gpu_pipeline.visible((first + tile) * TILE, first_column, row_offset)
-                weights = jnp.where(seen, weights, 0.0)
-            ref[...] = weights.astype(ref.dtype)
-            plgpu.commit_smem()
-            rings.lse.release(lse_position + tile)
-            return ()
-
-        whole = 0  # the first tile whose rows all see the warpgroup's last column
-        if self.row_offset is not None:
-            row = jnp.maximum(first_column + WARPGROUP_ROWS - 1 - self.row_offset, 0)
-            whole = jnp.clip(lax.div(row + TILE - 1, TILE) - first, 0, tiles)
-            masked = functools.partial(exponentiate, row_offset=self.row_offset)
-            lax.fori_loop(0, whole, masked, ())
-        lax.fori_loop(whole, tiles, exponentiate, ())
+        first, walk, to_lse, streamed, passing, ends = self.begin(block, positions)
+        first_column = block * self.work.block + member * ROWS
 
         def first_chunk(sweep):
             return passing + sweep * rings.chunks
 
         def sweep_columns(sweep, _):
-            streamed_now = streamed + sweep * tiles
+            streamed_now = streamed + sweep * walk.tiles
 
             def operands(tile):
-                weights = rings.held.at(held + tile).at[warpgroup]
-                return weights.transpose((1, 0)), rings.dout.wait(streamed_now + tile)
+                place = walk.place(sweep, tile)
+                logits = rings.held.at(place)[0].at[member]
+
+                @functools.partial(walk.if_fresh, sweep)
+                def exponentiate():
+                    rings.held.await_copies(place)
+                    lse = hopper.load(rings.lse.wait(to_lse + place)[0], hopper.BY_ROW)
+                    weigh(logits, lse, (first + tile) * TILE, first_column, self.row_offset)
+                    rings.lse.release(to_lse + place)
+
+                return logits.transpose((1, 0)), rings.dout.wait(streamed_now + tile)[0]
 
             def free(tile):
                 rings.dout.release(streamed_now + tile)
-                pl.when(sweep == self.sweeps - 1)(lambda: rings.held.release(held + tile))
+                walk.release(sweep, tile)
                 if rings.deferred:
                     before = jnp.logical_and(tile == 0, sweep > 0)
                     pl.when(before)(lambda: rings.retire(first_chunk(sweep - 1), rings.chunks))
 
-            product = gpu_pipeline.multiply(width, tiles, operands, free)
-            for index, chunk in enumerate(gpu_pipeline.chunks(product)):
+            product = hopper.sum_of_products(width, walk.tiles, operands, free)
+            for index, chunk in enumerate(chunks(product)):
                 position = first_chunk(sweep) + index
                 rings.passing.wait(position)
                 columns = pl.ds(sweep * width + index * TILE, TILE)
-                target = self.arrays["dpremise"].at[z, pl.ds(first_column, WARPGROUP_ROWS), columns]
-                rings.store(warpgroup, position, chunk, target)
+                target = self.arrays["dpremise"].at[z, pl.ds(first_column, ROWS), columns]
+                rings.store(member, position, chunk, target)
                 if not rings.deferred:
                     rings.retire(position)
             return ()
@@ -333,15 +355,14 @@ class _PremiseGradient:
         lax.fori_loop(0, self.sweeps, sweep_columns, ())
         if rings.deferred:
             rings.retire(first_chunk(self.sweeps - 1), rings.chunks)
-        return self.advanced(block, positions)
+        return ends
 
 
 # ---- both
-# -----------------------------------------------------------------------------------------------------
 
 
 def _kernel(*refs: Any, work: Work, row_blocks: int, row_offset: int | None) -> None:
-    names = ("logits", "lse", "premise", "out", "dout", "dlogits", "dpremise")
+    names = ("logits", "lse", "premise", "dout", "dlogits", "dpremise")
     arrays, rings = dict(zip(names, refs, strict=False)), _Rings(*refs[len(names) :])
     rows, columns = (kind(rings, work, row_offset, arrays) for kind in (_LogitsGradient, _PremiseGradient))
 
@@ -352,11 +373,11 @@ def _kernel(*refs: Any, work: Work, row_blocks: int, row_offset: int | None) -> 
             lambda: columns.copy(z, block - row_blocks, positions),
         )
 
-    def compute(warpgroup, z, block, positions):
+    def compute(member, z, block, positions):
         return lax.cond(
             block < row_blocks,
-            lambda: rows.compute(warpgroup, z, block, positions),
-            lambda: columns.compute(warpgroup, z, block - row_blocks, positions),
+            lambda: rows.compute(member, z, block, positions),
+            lambda: columns.compute(member, z, block - row_blocks, positions),
         )
 
     work.run(copy, compute, (rings.lse, rings.held, rings.premise, rings.passing))
@@ -364,49 +385,32 @@ def _kernel(*refs: Any, work: Work, row_blocks: int, row_offset: int | None) -> 
 
 def run(
     logits: Float[Array, "Z X A"],
-    lse: Float[Array, "Z X"],
+    lse: Float[Array, "Z X2"],
     premise: Float[Array, "Z A8 Y"],
-    out: Float[Array, "Z X Y"],
     dout: Float[Array, "Z X Y"],
-    sizes: Mapping[str, int],
+    kernel: Kernel,
     *,
     row_offset: int | None,
-    programs: int,
     interpret: bool,
 ) -> tuple[Float[Array, "Z X A"], Float[Array, "Z A8 Y"]]:
     """Gradients of the logits and of the premise.
 
     Args:
         logits: K; -inf where masked. X is a multiple of 8; A is padded to a multiple of 64.
-        lse: from the forward pass.
+        lse: from the forward pass, of all rows of all blocks.
         premise: v. A8 is A padded to a multiple of 8, Y a multiple of 64.
-        out: u, from the forward pass.
         dout: du.
-        sizes: those of `gpu._plan`; passing are the tiles that are met once.
+        kernel: as planned.
         row_offset: of the causal mask, None without one.
-        programs: how many the chip runs at once.
         interpret: on a CPU.
     """
     batch, rows, columns = logits.shape
-    warpgroups, width, streamed = (sizes[name] for name in ("warpgroups", "width", "streamed"))
-    block = warpgroups * WARPGROUP_ROWS
+    block = kernel.warpgroups * ROWS
     row_blocks, column_blocks = pl.cdiv(rows, block), pl.cdiv(columns, block)
-    work = Work(batch, row_blocks + column_blocks, warpgroups, programs)
-    tile = (warpgroups, TILE, TILE)
-    streamed_ring = Ring.scratch(streamed, (width, TILE), logits.dtype, warpgroups)
-    both = plgpu.RefUnion(streamed_ring[0], gpu_pipeline.tile_scratch((streamed, TILE, width), logits.dtype))
-    return work.launch(
-        "trans_backward",
-        functools.partial(_kernel, work=work, row_blocks=row_blocks, row_offset=row_offset),
-        out_type=(
-            gpu_pipeline.array_type(logits.shape, logits.dtype, logits),
-            gpu_pipeline.array_type(premise.shape, premise.dtype, logits),
-        ),
-        scratch_types=(
-            Ring.scratch(4, (TILE,), jnp.float32, warpgroups, swizzled=False),
-            Ring.scratch(sizes["held"], tile, logits.dtype, warpgroups, copies=warpgroups),
-            (both, *streamed_ring[1:]),
-            Ring.scratch(sizes["passing"], tile, logits.dtype, warpgroups, copies=warpgroups),
-        ),
-        interpret=interpret,
-    )(logits, lse, premise, out, dout)
+    work = Work(kernel, batch, row_blocks + column_blocks)
+    body = functools.partial(_kernel, work=work, row_blocks=row_blocks, row_offset=row_offset)
+    types = (
+        hopper.result(logits.shape, logits.dtype, logits),
+        hopper.result(premise.shape, premise.dtype, logits),
+    )
+    return kernel.run(body, types, logits, lse, premise, dout, interpret=interpret)

@@ -1,7 +1,11 @@
-"""The forward pass of trans on Hopper: softmax in place in shared memory, then a matrix product."""
+"""The forward pass of trans on Hopper: weights made in place in shared memory, then a matrix product.
+
+Where a program can hold all logits of its rows, it finds their maxima and denominators itself. Where the rows
+are too long, the log-sum-exp is an argument, and logits stream through shared memory once for every sweep of
+the product, `width` columns of the result at a time.
+"""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,15 +14,31 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
+from kernels import hopper
+from kernels.hopper import ROWS, TILE, Kernel, Ring
 from kernels.softmax import LOG2E
-from kernels.trans import gpu_pipeline
-from kernels.trans.gpu_pipeline import LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
+from kernels.trans.gpu_work import SQUARE, Walk, Work, chunks, visible, weigh
+
+LOWEST = -1e30  # where maxima start: finite, so that a row of -inf does not give inf - inf
 
 
-def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
-    (logits_gmem, premise_gmem, out_gmem, lse_gmem), (*scratch, out_smem, lse_smem) = refs[:4], refs[4:]
-    logits_ring, premise_ring = (Ring(*buffers) for buffers in scratch)
-    width = premise_ring.tiles.shape[2]
+def scratch(warpgroups: int, width: int, held: int, streamed: int, out: int, dtype: Any) -> tuple:
+    """Shared memory of the kernel: rings of logits and premise, tiles of the result, log-sum-exps."""
+    return (
+        Ring.scratch(
+            hopper.tiles(held, warpgroups, ROWS, TILE, dtype=dtype), consumers=warpgroups, copies=warpgroups
+        ),
+        Ring.scratch(hopper.tiles(streamed, TILE, width, dtype=dtype), consumers=warpgroups),
+        hopper.tiles(warpgroups, out, ROWS, TILE, dtype=dtype),
+        plgpu.SMEM((warpgroups, ROWS), jnp.float32),
+    )
+
+
+def _kernel(*refs: Any, work: Work, row_offset: int | None, lse_given: bool) -> None:
+    logits_gmem, premise_gmem, third, fourth, logits_ring, premise_ring, out_smem, lse_smem = refs
+    lse_gmem, out_gmem = (third, fourth) if lse_given else (fourth, third)
+    logits_ring, premise_ring = Ring(*logits_ring), Ring(*premise_ring)
+    width = premise_ring.buffers[0].shape[2]
     all_tiles, sweeps = logits_gmem.shape[2] // TILE, pl.cdiv(premise_gmem.shape[2], width)
 
     def tiles_of(block):
@@ -28,37 +48,45 @@ def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
         seen = (block + 1) * work.block + row_offset
         return jnp.clip(lax.div(seen + TILE - 1, TILE), 1, all_tiles)
 
-    def copy(z, block, positions):
+    def begin(block, positions):
         tiles = tiles_of(block)
         held, streamed = positions
+        walk = Walk(logits_ring, held, tiles, sweeps, all_tiles)
+        return tiles, walk, streamed, (walk.end, streamed + sweeps * tiles)
 
-        def copy_logits(tile, _):
+    def copy(z, block, positions):
+        tiles, walk, streamed, ends = begin(block, positions)
+
+        def copy_logits(sweep, tile):
             at = pl.ds(tile * TILE, TILE)
-            logits_ring.fill(held + tile, *(logits_gmem.at[z, rows, at] for rows in work.parts(block)))
-            return ()
+            sources = (logits_gmem.at[z, rows, at] for rows in work.parts(block))
+            logits_ring.fill(walk.place(sweep, tile), *sources)
 
-        def copy_premise(step, _):
+        def copy_step(step, _):
             sweep, tile = lax.div(step, tiles), lax.rem(step, tiles)
+            if not walk.held:
+                copy_logits(sweep, tile)
             source = premise_gmem.at[z, pl.ds(tile * TILE, TILE), pl.ds(sweep * width, width)]
             premise_ring.fill(streamed + step, source)
             return ()
 
-        lax.fori_loop(0, tiles, copy_logits, ())
-        lax.fori_loop(0, sweeps * tiles, copy_premise, ())
-        return held + tiles, streamed + sweeps * tiles
+        def copy_held(tile, _):
+            copy_logits(0, tile)
+            return ()
 
-    def compute(warpgroup, z, block, positions):
-        tiles = tiles_of(block)
-        held, streamed = positions
-        first_row = block * work.block + warpgroup * WARPGROUP_ROWS
-        rows = pl.ds(first_row, WARPGROUP_ROWS)
+        if walk.held:  # all of them are needed before the first product
+            lax.fori_loop(0, tiles, copy_held, ())
+        lax.fori_loop(0, sweeps * tiles, copy_step, ())
+        return ends
 
-        def load(ref, tile, masked, dtype):
-            logits = gpu_pipeline.load_tile(ref, dtype)
+    def softmax(member, walk, first_row, tiles):
+        """Makes the weights of all tiles in place, times the denominator; its inverse and the log-sum-exp."""
+
+        def tile_of(ref, tile, masked, dtype):
+            logits = hopper.load(ref, dtype=dtype)
             if not masked or row_offset is None:
                 return logits
-            seen = gpu_pipeline.visible(first_row, tile * TILE, row_offset)
-            return jnp.where(seen, logits, -jnp.inf)
+            return jnp.where(visible(first_row, tile * TILE, row_offset), logits, -jnp.inf)
 
         def over_tiles(body, carry):
             """Only tiles on the diagonal pay for the causal mask."""
@@ -72,91 +100,100 @@ def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
             return carry
 
         def find_maximum(tile, maximum, masked):
-            ref = logits_ring.wait(held + tile).at[warpgroup]
+            ref = logits_ring.wait(walk.place(0, tile))[0].at[member]
             # In 16 bits, which is exact, two numbers an instruction; along the row only once, at the end.
-            return jnp.maximum(maximum, load(ref, tile, masked, ref.dtype))
+            return jnp.maximum(maximum, tile_of(ref, tile, masked, ref.dtype))
 
-        lowest = gpu_pipeline.full_tile(-jnp.inf, logits_gmem.dtype)
+        lowest = hopper.full(SQUARE, -jnp.inf, logits_gmem.dtype)
         maximum = over_tiles(find_maximum, lowest).astype(jnp.float32).max(axis=1)
         maximum = jnp.maximum(maximum, LOWEST) * LOG2E
 
         def exponentiate(tile, total, masked):
-            ref = logits_ring.at(held + tile).at[warpgroup]
-            logits = load(ref, tile, masked, jnp.float32)
-            weights = jnp.exp2(logits * LOG2E - gpu_pipeline.across(maximum))
-            ref[...] = weights.astype(ref.dtype)
-            return total + weights
+            ref = logits_ring.at(walk.place(0, tile))[0].at[member]
+            logits = tile_of(ref, tile, masked, jnp.float32)
+            powers = jnp.exp2(logits * LOG2E - hopper.along_columns(maximum, SQUARE))
+            ref[...] = powers.astype(ref.dtype)
+            return total + powers
 
-        total = over_tiles(exponentiate, gpu_pipeline.full_tile(0.0)).sum(axis=1)
+        total = over_tiles(exponentiate, hopper.full(SQUARE, 0.0)).sum(axis=1)
         some = total > 0
         total = jnp.where(some, total, 1.0)
-        scale = jnp.where(some, 1 / total, 0.0)
-        lse = lse_smem.at[warpgroup]
-        plgpu.wait_smem_to_gmem(0, wait_read_only=True)  # for the piece before, long since read
-        lse[...] = jnp.where(some, (maximum + jnp.log2(total)) / LOG2E, 0.0)
-        plgpu.commit_smem()  # of the weights, too
-        plgpu.copy_smem_to_gmem(lse, lse_gmem.at[z, rows])
+        return jnp.where(some, 1 / total, 0.0), jnp.where(some, (maximum + jnp.log2(total)) / LOG2E, 0.0)
+
+    def compute(member, z, block, positions):
+        tiles, walk, streamed, ends = begin(block, positions)
+        first_row = block * work.block + member * ROWS
+        rows = pl.ds(first_row, ROWS)
+        if walk.held:
+            scale, lse = softmax(member, walk, first_row, tiles)
+            plgpu.wait_smem_to_gmem(0, wait_read_only=True)  # for the piece before, long since read
+            lse_smem[member] = lse
+            plgpu.commit_smem()  # of the weights, too
+            plgpu.copy_smem_to_gmem(lse_smem.at[member], lse_gmem.at[z, rows])
+        else:
+            scale, lse = None, hopper.load_global(lse_gmem.at[z, rows], hopper.BY_ROW)
 
         def sweep_columns(sweep, _):
             streamed_now = streamed + sweep * tiles
 
             def operands(tile):
-                weights = logits_ring.at(held + tile).at[warpgroup]
-                return weights, premise_ring.wait(streamed_now + tile)
+                place = walk.place(sweep, tile)
+                (logits,) = logits_ring.at(place) if walk.held else logits_ring.wait(place)
+                if not walk.held:
+                    weigh(logits.at[member], lse, first_row, tile * TILE, row_offset)
+                return logits.at[member], premise_ring.wait(streamed_now + tile)[0]
 
             def free(tile):
                 premise_ring.release(streamed_now + tile)
-                pl.when(sweep == sweeps - 1)(lambda: logits_ring.release(held + tile))
+                walk.release(sweep, tile)
 
-            product = gpu_pipeline.multiply(width, tiles, operands, free)
-            for index, chunk in enumerate(gpu_pipeline.chunks(product)):
+            product = hopper.sum_of_products(width, tiles, operands, free)
+            for index, chunk in enumerate(chunks(product)):
                 target = out_gmem.at[z, rows, pl.ds(sweep * width + index * TILE, TILE)]
-                chunk = chunk * gpu_pipeline.across(scale)
-                gpu_pipeline.store_tile(chunk, out_smem.at[warpgroup], index, target)
+                if scale is not None:
+                    chunk = chunk * hopper.along_columns(scale, SQUARE)
+                store_tile(chunk, out_smem.at[member], index, target)
             return ()
 
         lax.fori_loop(0, sweeps, sweep_columns, ())
-        return held + tiles, streamed + sweeps * tiles
+        return ends
 
     work.run(copy, compute, (logits_ring, premise_ring))
+
+
+def store_tile(value: Array, slots: Any, turn: int, target: Any) -> None:
+    """Starts the copy of a tile from registers to `target`, by way of the warpgroup's `slots` in turn."""
+    slot = turn % slots.shape[0]
+    plgpu.wait_smem_to_gmem(slots.shape[0] - 1, wait_read_only=True)
+    slots[slot] = value.astype(slots.dtype)
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(slots.at[slot], target)
 
 
 def run(
     logits: Float[Array, "Z X A"],
     premise: Float[Array, "Z A8 Y"],
-    sizes: Mapping[str, int],
+    lse: Float[Array, "Z X2"] | None,
+    kernel: Kernel,
     *,
     row_offset: int | None,
-    programs: int,
     interpret: bool,
-) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z X"]]:
+) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z _"]]:
     """softmax(logits) @ premise and the log-sum-exp.
 
     Args:
         logits: -inf where masked. X is a multiple of 8; A is padded to a multiple of 64, which tiles need.
         premise: of the same 16-bit dtype. A8 is A padded to a multiple of 8, Y a multiple of 64.
-        sizes: those of `gpu._plan`; held are the logits, streamed the premise.
+        lse: None if the kernel has room for all logits of its rows, else of all rows of all blocks.
+        kernel: as planned.
         row_offset: of the causal mask, None without one.
-        programs: how many the chip runs at once.
         interpret: on a CPU.
     """
     batch, rows, _ = logits.shape
-    warpgroups, width = sizes["warpgroups"], sizes["width"]
-    out = min(sizes["out"], width // TILE)  # chunks take turns in these slots, in every sweep from the first
-    work = Work(batch, pl.cdiv(rows, warpgroups * WARPGROUP_ROWS), warpgroups, programs)
-    held_tile = (warpgroups, WARPGROUP_ROWS, TILE)
-    return work.launch(
-        "trans_forward",
-        functools.partial(_kernel, work=work, row_offset=row_offset),
-        out_type=(
-            gpu_pipeline.array_type((batch, rows, premise.shape[2]), premise.dtype, logits),
-            gpu_pipeline.array_type((batch, rows), jnp.float32, logits),
-        ),
-        scratch_types=(
-            Ring.scratch(sizes["held"], held_tile, logits.dtype, warpgroups, copies=warpgroups),
-            Ring.scratch(sizes["streamed"], (TILE, width), premise.dtype, warpgroups),
-            gpu_pipeline.tile_scratch((warpgroups, out, WARPGROUP_ROWS, TILE), premise.dtype),
-            plgpu.SMEM((warpgroups, WARPGROUP_ROWS), jnp.float32),
-        ),
-        interpret=interpret,
-    )(logits, premise)
+    work = Work(kernel, batch, pl.cdiv(rows, kernel.warpgroups * ROWS))
+    body = functools.partial(_kernel, work=work, row_offset=row_offset, lse_given=lse is not None)
+    out_type = hopper.result((batch, rows, premise.shape[2]), premise.dtype, logits)
+    if lse is None:
+        types = out_type, hopper.result((batch, rows), jnp.float32, logits)
+        return kernel.run(body, types, logits, premise, interpret=interpret)
+    return kernel.run(body, out_type, logits, premise, lse, interpret=interpret), lse

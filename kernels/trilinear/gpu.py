@@ -1,29 +1,30 @@
 """Trilinear attention on Hopper GPUs: Pallas, Mosaic GPU, for compute capability 9.0.
 
-Forward here, backward in `gpu_backward`; how a call lies in memory is in `gpu_layout`, and what the kernels
-have in common, which is most of them, in `gpu_sweep`.
+The kernels are in `gpu_forward` and `gpu_backward`; how a call lies in memory is in `gpu_layout`, what the
+kernels have in common, which is most of them, in `gpu_sweep`, and the pipeline in `kernels.hopper`.
 
-Products of two keys, or of a query and a key, are rounded to the arrays' own precision before the matrix
-unit takes them, and so are the softmax's weights; logits, softmax and sums are float32. A bfloat16 logit of
-size s may be wrong by s / 512, and the backward pass rounds another product than the forward pass did: with
-16 or more features and logits of ordinary size, values are within 0.3 % of float64 and gradients within 1
-%, in norm.
+Products of two keys, or of a query and a key, go to the tensor cores in two 16-bit halves, which is exact, so
+logits and dP are float32, as are the softmax and the sums. Rounded to 16 bits are the softmax's weights and
+the gradients of the logits, where they are factors of a product, and the results.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from kernels.softmax import LOG2E, MASKED
-from kernels.trilinear import gpu_sweep as sweep
-from kernels.trilinear.gpu_backward import CANDIDATES as BACKWARD_CANDIDATES
-from kernels.trilinear.gpu_backward import backward
+from kernels import plans
+from kernels.arrays import Described
+from kernels.chips import HOPPER, Chip
+from kernels.hopper import ROWS, Kernel
+from kernels.plans import Launch, Refused
+from kernels.softmax import LOG2E
+from kernels.tables import Direction
+from kernels.trilinear import gpu_backward, gpu_forward
+from kernels.trilinear.gpu_backward import COLUMNS
 from kernels.trilinear.gpu_layout import (
     FEATURES,
     Geometry,
@@ -31,30 +32,125 @@ from kernels.trilinear.gpu_layout import (
     as_keys,
     as_rows,
     as_windows,
+    from_keys,
     from_row_scalars,
     from_rows,
+    geometry,
+    row_scalars,
 )
-from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
-from kernels.trilinear.reference import Config
-
-__all__ = ["backward", "block_candidates", "forward", "unsupported"]
+from kernels.trilinear.gpu_sweep import COMPUTE
+from kernels.trilinear.reference import Config, in_order
 
 DTYPES = ("bfloat16", "float16")
 CANDIDATES = tuple({"columns": columns, "stages": stages} for columns, stages in ((128, 2), (64, 4), (64, 3)))
+BACKWARD_CANDIDATES = ({"stages": 3}, {"stages": 2})
+LEAST_STAGES = 2
 
 
-def unsupported(config: Config, query: Any, *keys: Any) -> str | None:
-    """Why these arguments cannot be served, from their shapes and dtypes alone; None if they can."""
-    del config
-    dtypes = {jnp.dtype(a.dtype).name for a in (query, *keys)}
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a direction of a call is computed.
+
+    Attributes:
+        geometry: how it lies in memory.
+        columns: second keys of a tile of the first kernel.
+        kernels: the forward kernel; or those of Delta, dquery, of the keys and of the values.
+    """
+
+    geometry: Geometry
+    columns: int
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernels as chips see them."""
+        return tuple(kernel.launch for kernel in self.kernels)
+
+
+def plan(
+    direction: Direction,
+    config: Config,
+    query: Described,
+    *keys: Described,
+    chip: Chip,
+    blocks: Mapping[str, int] | None = None,
+) -> Plan:
+    """Decides how a call is computed.
+
+    Args:
+        direction: of the call.
+        config: its static settings.
+        query: [B, N, H, D].
+        *keys: key1, key2, value1 and value2, [B, N, G, D].
+        chip: where it runs.
+        blocks: forward "columns" (64 or 128), second keys of a tile, and "stages", tiles in flight; backward
+            "stages", "splits" (blocks that share the j of a tile of second keys) and "groups" (at a time).
+            What does not fit gives way to the default.
+
+    Raises:
+        Refused: for other dtypes, symbolic sizes, empty arrays, more than 128 features, and for a call with
+            more tiles than a grid may have programs.
+    """
+    _check(query, *keys)
+    layout, blocks, dtype = geometry(config, query, keys[0]), blocks or {}, query.dtype
+    backward = direction == "backward"
+    wanted = [] if backward or blocks.get("columns") not in (64, 128) else [{**CANDIDATES[0], **blocks}]
+    sizes = [(size["columns"], max(size["stages"], LEAST_STAGES)) for size in (*wanted, *CANDIDATES)]
+    first = _fitting(chip, (gpu_forward.kernel(layout, dtype, *size, delta=backward) for size in sizes))
+    columns = first.scratch[3][0][0].shape[1]
+    if not backward:
+        return Plan(layout, columns, (first,))
+    most = max(blocks.get("stages", BACKWARD_CANDIDATES[0]["stages"]), LEAST_STAGES)
+
+    def fitting(kernel: Callable[[int], Kernel]) -> Kernel:
+        return _fitting(chip, map(kernel, range(most, LEAST_STAGES - 1, -1)))
+
+    tiles = -(-layout.length // ROWS)
+    # Short of tiles, the chip is filled by sharing out the j of each, eight pairs of them at least.
+    pairs = -(-gpu_backward.most_partners(layout) // COMPUTE)
+    splits = blocks.get("splits") or max(1, min(-(-chip.cores // (layout.batch * tiles)), pairs // 8))
+    # As many groups at a time as fill the chip twice, and no more, for the sake of the memory for their
+    # shares.
+    enough = min(blocks.get("groups") or -(-2 * chip.cores // (tiles * splits)), layout.batch)
+    at_once = next(n for n in range(enough, layout.batch + 1) if layout.batch % n == 0)
+    grid = (at_once, splits, tiles)
+    kernels = (
+        first,
+        fitting(lambda stages: gpu_backward.query_kernel(layout, dtype, stages)),
+        fitting(lambda stages: gpu_backward.key_kernel(layout, dtype, grid, stages, of_values=False)),
+        fitting(lambda stages: gpu_backward.key_kernel(layout, dtype, grid, stages, of_values=True)),
+    )
+    return Plan(layout, columns, kernels)
+
+
+def _fitting(chip: Chip, kernels: Iterable[Kernel]) -> Kernel:
+    """Returns the first kernel that fits; raises `Refused` for the last if none does."""
+    kernel = None
+    for kernel in kernels:
+        if plans.fits(chip, kernel.launch) is None:
+            return kernel
+    assert kernel is not None
+    plans.check(chip, (kernel.launch,))
+    return kernel
+
+
+def _check(query: Described, *keys: Described) -> None:
+    arrays = (query, *keys)
+    if not all(isinstance(size, int) for array in arrays for size in array.shape):
+        raise Refused(
+            f"query: got symbolic sizes {query.shape}, expected numbers (a kernel is planned for one size)"
+        )
+    dtypes = {jnp.dtype(a.dtype).name for a in arrays}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         found = ", ".join(sorted(dtypes))
-        return f"arrays: got dtypes {found}, expected {' or '.join(DTYPES)} for all of them"
+        raise Refused(f"arrays: got dtypes {found}, expected {' or '.join(DTYPES)} for all of them")
     if query.shape[-1] > max(FEATURES):
-        return f"D: got {query.shape[-1]} features per head, expected at most {max(FEATURES)}"
-    if not query.size:
-        return f"query: got shape {query.shape}, expected at least one position, head and feature"
-    return None
+        raise Refused(
+            f"registers: D = {query.shape[-1]} needs as many sums for each row, a warpgroup has room for "
+            f"{max(FEATURES)}"
+        )
+    if 0 in query.shape:
+        raise Refused(f"query: got shape {query.shape}, expected at least one position, head and feature")
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
@@ -64,159 +160,85 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
 
 
 def forward(
-    config: Config, *arrays: Array, blocks: Mapping[str, int] | None = None, interpret: bool = False
+    config: Config,
+    *arrays: Array,
+    blocks: Mapping[str, int] | None = None,
+    chip: Chip = HOPPER,
+    interpret: bool = False,
 ) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
     """`reference.trilinear_attention` (Roy et al. 2025, Algorithm 1): its arrays and its results.
 
     Args:
         config: windows, causality and scale.
         *arrays: query, key1, key2, value1, value2.
-        blocks: "columns", second keys of a tile; "stages", tiles in flight.
+        blocks: as in `plan`.
+        chip: that the call is planned for.
         interpret: run on a CPU, slowly.
+
+    Raises:
+        Refused: as `plan`.
     """
-    plan, (query, key1, key2, value1, value2) = arranged(config, arrays)
-    blocks = {**CANDIDATES[0], **(blocks or {})}
-    firsts = (as_keys(plan, a) for a in (key1, value1))
-    seconds = (as_windows(plan, a, blocks["columns"]) for a in (key2, value2))
-    kernel = _forward_kernel(plan, columns=blocks["columns"], stages=blocks["stages"], interpret=interpret)
-    out, lse = kernel(as_rows(plan, query), *firsts, *seconds)
+    planned = plan("forward", config, *arrays, chip=chip, blocks=blocks)
+    layout, (query, *keys) = arranged(config, arrays)
+    laid_out = _laid_out(layout, *keys, columns=planned.columns)
+    out, lse = gpu_forward.run(
+        layout, planned.kernels[0], as_rows(layout, query), *laid_out, interpret=interpret
+    )
     batch = query.shape[0]
-    return from_rows(plan, out, batch), from_row_scalars(plan, lse, batch)
+    return from_rows(layout, out, batch), from_row_scalars(layout, lse, batch)
 
 
-def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: bool) -> Any:
-    """The kernel, of arrays as `as_rows` and `as_keys` lay them out."""
-    band, width, copies = plan.band, plan.padded, len(plan.fronts(columns))
-    scale = plan.scale * LOG2E  # of powers of two
+def backward(
+    config: Config,
+    *operands: Array,
+    blocks: Mapping[str, int] | None = None,
+    chip: Chip = HOPPER,
+    interpret: bool = False,
+) -> tuple[Array, ...]:
+    """The gradients of query, key1, key2, value1 and value2.
 
-    def kernel(query, key1, value1, key2, value2, out, lse, buffers, barriers):
-        group, index, role = (lax.axis_index(name) for name in ("group", "tile", "warpgroup"))
-        here = pl.ds(index * ROWS, ROWS)
-        q, scaled, totals, (maxima, sums, lse_tile), vectors_held, keys_held, values_held = buffers
-        arrived, handed, turns, vectors_ready, keys_ready, values_ready = barriers
-        turns = sweep.Turns(turns, role)
+    `operands` are the arrays of the forward pass, its output (not needed: `gpu_forward` says why) and
+    log-sum-exp, and the output's gradient. The other arguments and errors are those of `forward`.
+    """
+    *arguments, _, lse, dout = operands
+    planned = plan("backward", config, *arguments, chip=chip, blocks=blocks)
+    of_delta, of_query, of_keys, of_values = planned.kernels
+    layout, (query, *keys) = arranged(config, arguments)
+    batch = query.shape[0]
+    queries, douts = (as_rows(layout, a.astype(query.dtype)) for a in (query, dout))
+    laid_out = _laid_out(layout, *keys, columns=planned.columns)
+    mean = gpu_forward.run(layout, of_delta, queries, *laid_out, dout=douts, interpret=interpret)
+    # Of each row the power of two that its weights are to be divided by, and the mean of its dP.
+    numbers = jnp.stack([row_scalars(layout, lse * LOG2E), mean], axis=1)
+    laid_out = _laid_out(layout, *keys, columns=COLUMNS)
+    dquery = gpu_backward.run_query_kernel(
+        layout, of_query, queries, douts, numbers, *laid_out, interpret=interpret
+    )
 
-        def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
-            first, stop = band.first(*plan.range_of(index))
-            copy, front, low, tiles = plan.window(index, columns)
-            window = group * copies + copy
-            factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
-            keys = sweep.Stream((key2.at[window],), keys_held, *keys_ready)
-            values = sweep.Stream((value2.at[window],), values_held, *values_ready)
-            pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
-            return sweep.Sweep(
-                pairs, first, lambda _: (low, tiles), factors, (keys, values), stages, columns, front
+    at_once, _, tiles = of_keys.grid
+    rest = [as_keys(layout, a, tiles * ROWS - layout.length) for a in (keys[1], keys[3])]
+    arrays = (queries, douts, numbers, *laid_out[:2], *rest)
+
+    def key_gradients(arrays):
+        found = []
+        for kernel, of in ((of_keys, False), (of_values, True)):
+            totals, shares = gpu_backward.run_key_kernel(
+                layout, kernel, *arrays, of_values=of, interpret=interpret
             )
+            found += [gpu_backward.sum_of_shares(layout, tiles, shares), totals.sum(1)]
+        return tuple(found)
 
-        @pl.when(role == COMPUTE)
-        def copy_tiles():
-            plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
-            plgpu.copy_gmem_to_smem(query.at[group, here], q, arrived)
-            walking().copy()
+    if at_once == layout.batch:
+        found = key_gradients(arrays)
+    else:
+        parts = [a.reshape(-1, at_once, *a.shape[1:]) for a in arrays]
+        found = [a.reshape(layout.batch, *a.shape[2:]) for a in lax.map(key_gradients, parts)]
+    factors = (layout.scale * layout.sign, layout.scale, 1.0, 1.0)
+    found = (from_keys(layout, x * f, batch) for x, f in zip(found, factors, strict=True))
+    return in_order(layout.exchanged, (from_rows(layout, dquery, batch), *found), arguments)
 
-        @pl.when(role < COMPUTE)
-        def compute():
-            plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
-            mine, rows, walk = scaled.at[role], plan.range_of(index), walking()
-            keys, values = walk.streams
-            plgpu.barrier_wait(arrived)
 
-            def begin(vectors, total):
-                sweep.scale_into(mine, q, vectors[0])
-                plgpu.commit_smem()
-                _, maximum, denominator = total
-                return sweep.full((ROWS, width), 0), maximum, denominator
-
-            def tile(j, start, stage, inner):
-                inner, maximum, denominator = inner
-                (logits,) = sweep.row_products([(mine, keys.wait(stage)[0])], turns.change)
-                keys.release(stage)
-                shape = logits.shape
-
-                def masked(logits):
-                    p = sweep.positions(shape, 0, index * ROWS, plan.slots)
-                    k = sweep.positions(shape, 1, start)
-                    return jnp.where(band.allowed(p, j, k), logits, MASKED)
-
-                whole = band.everywhere(rows, j, (start, start + columns))
-                logits = lax.cond(whole, lambda x: x, masked, logits)
-                new = jnp.maximum(maximum, logits.max(axis=1))
-                shrink = jnp.exp2((maximum - new) * scale)
-                weights = jnp.exp2(logits * scale - sweep.along_columns(new * scale, shape))
-                denominator = denominator * shrink + weights.sum(axis=1)
-                inner *= sweep.along_columns(shrink, inner.shape)
-                weights = weights.astype(mine.dtype)
-                inner, new, denominator, weights = lax.optimization_barrier(
-                    (inner, new, denominator, weights)
-                )
-                turns.change()
-                inner = sweep.add_product(inner, weights, values.wait(stage)[0], interpret=interpret)
-                values.release(stage)
-                return inner, new, denominator
-
-            def finish(_, vectors, total, inner):
-                total, before, _ = total
-                inner, maximum, denominator = inner
-                shrink = jnp.exp2((before - maximum) * scale)
-                factor = plgpu.load(vectors[1], layout=sweep.BY_COLUMN).astype(jnp.float32)
-                total = total * sweep.along_columns(shrink, total.shape)
-                return total + inner * sweep.along_rows(factor, total.shape), maximum, denominator
-
-            turns.begin()
-            nothing = sweep.full((ROWS, width), 0), sweep.full((ROWS,), sweep.FLOOR), sweep.full((ROWS,), 0)
-            total, maximum, denominator = walk.compute(role, begin, tile, finish, nothing)
-            turns.end()
-
-            @pl.when(role == 1)
-            def give():
-                totals[...], maxima[...], sums[...] = total, maximum, denominator
-                plgpu.commit_smem()
-                plgpu.barrier_arrive(handed)
-
-            @pl.when(role == 0)
-            def take():
-                plgpu.barrier_wait(handed)
-                theirs = plgpu.load(maxima, layout=sweep.BY_ROW)
-                top = jnp.maximum(maximum, theirs)
-                ours, theirs = jnp.exp2((maximum - top) * scale), jnp.exp2((theirs - top) * scale)
-                sum_ = denominator * ours + plgpu.load(sums, layout=sweep.BY_ROW) * theirs
-                # A row that sees nothing is one of the padding.
-                share = 1 / jnp.where(sum_ > 0, sum_, 1)
-                other = plgpu.load(totals, layout=sweep.MATRIX)
-                mean = total * sweep.along_columns(ours * share, total.shape)
-                mean += other * sweep.along_columns(theirs * share, total.shape)
-                q[...] = mean.astype(q.dtype)  # both are done with the queries
-                lse_tile[...] = jnp.where(sum_ > 0, top * plan.scale + jnp.log(sum_), 0.0)
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(q, out.at[group, here])
-                plgpu.copy_smem_to_gmem(lse_tile, lse.at[group, here])
-                plgpu.wait_smem_to_gmem(0)
-
-    def call(query, *keys):
-        dtype, matrix = query.dtype, sweep.matrix_buffer
-        buffers = (
-            matrix(ROWS, width, dtype=dtype),
-            matrix(COMPUTE, ROWS, width, dtype=dtype),
-            matrix(ROWS, width, dtype=jnp.float32),
-            (plgpu.SMEM((ROWS,), jnp.float32),) * 3,
-            (plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype),) * 2,
-            *((matrix(stages, columns, width, dtype=dtype),),) * 2,
-        )
-        barriers = (
-            plgpu.Barrier(),
-            plgpu.Barrier(),
-            plgpu.Barrier(num_arrivals=COMPUTE),
-            sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
-            *(sweep.stream_barriers(stages, 1),) * 2,
-        )
-        return sweep.launch(
-            "trilinear_forward",
-            kernel,
-            (jax.ShapeDtypeStruct(query.shape, dtype), jax.ShapeDtypeStruct(query.shape[:2], jnp.float32)),
-            buffers,
-            barriers,
-            grid={"group": plan.batch, "tile": plan.rows // ROWS},
-            interpret=interpret,
-        )(query, *keys)
-
-    return call
+def _laid_out(layout: Geometry, key1: Array, key2: Array, value1: Array, value2: Array, *, columns: int):
+    """First keys and values, and second ones for tiles of so many columns."""
+    firsts = (as_keys(layout, a) for a in (key1, value1))
+    return *firsts, *(as_windows(layout, a, columns) for a in (key2, value2))

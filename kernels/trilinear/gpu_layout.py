@@ -20,7 +20,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernels.arrays import round_up
-from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band, Scalar
+from kernels.hopper import ALIGNMENT, ROWS, Scalar
+from kernels.trilinear.gpu_sweep import Band
 from kernels.trilinear.reference import Config
 
 FEATURES = (64, 128)  # what the tiles are written for; fewer are padded with zeros

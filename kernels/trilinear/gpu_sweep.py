@@ -10,16 +10,20 @@ k1, v1 the vectors of j:
     dvalue2 (, ...)   S = (K2 * k1_j) Q^T                                        dv2 += v1_j * (P dO)
 
 so a scaled copy of L is made once for each j, in shared memory, and the inner product is scaled once when a
-j is done: the tiles R, of which there are many more, are used as they are. A block has one warpgroup that
-copies and two that compute. The two share L and the tiles R but take turns at the j (even ones, odd ones),
-so that a tile of 64 rows - the 64 query heads of one group at one position, say - keeps both busy and sees
-its window exactly, without a mask; their sums are added when both are done. While one is in its
-exponentials the other has the tensor cores: `Turns` is the barrier that holds them to that.
+j is done: the tiles R, of which there are many more, are used as they are. The product of two 16-bit numbers
+has twice their bits: the copy is in halves, two 16-bit numbers for each, and S and dP take two products.
+Logits are then as exact as those of the definition, which matters because an error of a logit is a relative
+error of a weight.
+
+A program has one warpgroup that copies and two that compute. The two share L and the tiles R but take turns
+at the j (even ones, odd ones), so that a tile of 64 rows - the 64 query heads of one group at one position,
+say - keeps both busy and sees its window exactly, without a mask; their sums are added when both are done.
+While one is in its exponentials the other has the tensor cores: `hopper.Turns` holds them to that.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -27,18 +31,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-ROWS = 64  # of a tile of L: what one warpgroup's matrix instruction takes
-COMPUTE = 2  # computing warpgroups of a block
-ALIGNMENT = 8  # rows of a swizzled tile start at a multiple of this
+from kernels import hopper
+from kernels.hopper import ALIGNMENT, TILE, Ref, Ring, Scalar
+
+COMPUTE = 2  # computing warpgroups of a program
 FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
-# Registers of a thread. 65536 a block: 128 threads a warpgroup, three warpgroups.
-COMPUTE_REGISTERS, COPY_REGISTERS = 232, 40
 # The least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a row in which nothing has been
 # allowed yet adds nothing.
 FLOOR = -1e29
-
-type Ref = Any
-type Scalar = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,106 +99,58 @@ class Band:
         return inside & seen1 & (second <= query) & (second > query - self.window2)
 
 
-class Turns:
-    """The tensor cores go to one computing warpgroup at a time, and each gives them up once a step."""
-
-    def __init__(self, barrier: Ref, member: Scalar):
-        self._barrier, self._member = barrier, member
-
-    def change(self) -> None:
-        """To be called twice a step by both warpgroups: the one's first change meets the other's second."""
-        plgpu.barrier_arrive(self._barrier)
-        plgpu.barrier_wait(self._barrier)
-
-    def begin(self) -> None:
-        """Puts the second warpgroup half a step behind."""
-        pl.when(self._member == 1)(self.change)
-
-    def end(self) -> None:
-        """Meets the second warpgroup's last change."""
-        pl.when(self._member == 0)(self.change)
-
-
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Tiles that pass through shared memory, several in flight."""
+    """A ring, and where its tiles come from."""
 
-    sources: Sequence[Ref]  # what they are tiles of: rows of this block's batch and group, in global memory
-    buffers: Sequence[Ref]  # for each source [stages, rows of a tile, ...] in shared memory
-    full: Ref  # barriers, one a stage: its tiles have arrived, those of all sources
-    free: Ref  # barriers, one a stage: both computing warpgroups are done with them
-    # A source of two numbers a row, [2, rows], and its buffer [stages, 2, rows of a tile].
-    numbers: tuple[Ref, Ref] | None = None
-
-    def fill(self, stage: Scalar, rows: Any, reused: Scalar) -> None:
-        """Copies rows of every source to a stage, when it is free; `reused` if it has been full before."""
-        pl.when(reused)(lambda: plgpu.barrier_wait(self.free.at[stage]))
-        for source, buffer in zip(self.sources, self.buffers, strict=True):
-            plgpu.copy_gmem_to_smem(source.at[rows], buffer.at[stage], self.full.at[stage])
-        if self.numbers is not None:
-            source, buffer = self.numbers
-            plgpu.copy_gmem_to_smem(source.at[:, rows], buffer.at[stage], self.full.at[stage])
-
-    def drain(self, stages: int, used: Scalar) -> None:
-        """Waits until the stages that were filled last are free: no barrier is left with news for nobody."""
-        for stage in range(stages):
-            pl.when(used > stage)(lambda stage=stage: plgpu.barrier_wait(self.free.at[stage]))
-
-    def wait(self, stage: Scalar) -> list[Ref]:
-        """The tiles of a stage, and the numbers if there are any, when they have arrived."""
-        plgpu.barrier_wait(self.full.at[stage])
-        buffers = self.buffers if self.numbers is None else (*self.buffers, self.numbers[1])
-        return [buffer.at[stage] for buffer in buffers]
-
-    def release(self, stage: Scalar) -> None:
-        """Says that this warpgroup is done with a stage."""
-        plgpu.barrier_arrive(self.free.at[stage])
-
-
-def stream_barriers(stages: int, sources: int) -> tuple[Any, Any]:
-    """What a stream of so many stages and sources needs."""
-    return (
-        plgpu.Barrier(num_arrivals=sources, num_barriers=stages),
-        plgpu.Barrier(num_arrivals=COMPUTE, num_barriers=stages),
-    )
+    ring: Ring
+    sources: Callable[[Any], Sequence[Ref]]  # of a slice of rows, in global memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """The walk over first keys, and over the tiles that stream past for each: the same for both kinds of
     warpgroup.
+
+    Attributes:
+        pairs: how many pairs of j.
+        first: the first j.
+        span: of a pair's number: where its tiles start, and how many there are.
+        factors: the vectors that belong to j.
+        streams: the tiles.
+        size: rows of a tile.
+        offset: the row of the sources that is number 0 of the span; tiles start at multiples of 8.
     """
 
-    pairs: Scalar  # how many pairs of j
-    first: Scalar  # the first j
-    span: Callable[[Scalar], tuple[Scalar, Scalar]]  # of a pair's number: where its tiles start, how many
-    factors: Stream  # the vectors that belong to j
-    streams: Sequence[Stream]  # the tiles
-    stages: int  # tiles of a stream that are in flight
-    size: int  # rows of a tile
-    offset: Scalar = 0  # of the sources: the row that is number 0 of the span; tiles start at multiples of 8
+    pairs: Scalar
+    first: Scalar
+    span: Callable[[Scalar], tuple[Scalar, Scalar]]
+    factors: Stream
+    streams: Sequence[Stream]
+    size: int
+    offset: Scalar = 0
 
     def copy(self) -> None:
         """The copying warpgroup's part: the vectors of each pair of j, then the tiles for it."""
 
         def pair(t, step):
             rows = pl.ds(self.first + COMPUTE * t, COMPUTE)
-            self.factors.fill(lax.rem(t, FACTOR_SLOTS), rows, t >= FACTOR_SLOTS)
+            self.factors.ring.fill(t, *self.factors.sources(rows))
             start, tiles = self.span(t)
 
             def tile(c, step):
                 row = self.offset + start + c * self.size
                 rows = pl.ds(pl.multiple_of(row, ALIGNMENT), self.size)
                 for stream in self.streams:
-                    stream.fill(lax.rem(step, self.stages), rows, step >= self.stages)
+                    stream.ring.fill(step, *stream.sources(rows))
                 return step + 1
 
             return lax.fori_loop(0, tiles, tile, step)
 
         steps = lax.fori_loop(0, self.pairs, pair, jnp.int32(0))
-        self.factors.drain(FACTOR_SLOTS, self.pairs)
+        self.factors.ring.drain(jnp.maximum(self.pairs, 0))
         for stream in self.streams:
-            stream.drain(self.stages, steps)
+            stream.ring.drain(steps)
 
     def compute[Total, Inner](
         self,
@@ -213,49 +165,31 @@ class Sweep:
         Args:
             member: which of the computing warpgroups this is.
             begin: from j's vectors and the total to what is carried through the tiles.
-            tile: one tile, from j, where it starts, and its stage.
+            tile: one tile, from j, where it starts, and its position in the rings.
             finish: adds what was carried to the total.
             total: what to add to.
         """
 
         def pair(t, carry):
             step, total = carry
-            place, j = lax.rem(t, FACTOR_SLOTS), self.first + COMPUTE * t + member
-            vectors = [buffer.at[member] for buffer in self.factors.wait(place)]
+            j = self.first + COMPUTE * t + member
+            vectors = [buffer.at[member] for buffer in self.factors.ring.wait(t)]
             start, tiles = self.span(t)
 
             def one(c, carry):
                 step, inner = carry
-                return step + 1, tile(j, start + c * self.size, lax.rem(step, self.stages), inner)
+                return step + 1, tile(j, start + c * self.size, step, inner)
 
             step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
             total = finish(j, vectors, total, inner)
             plgpu.commit_smem()  # the vectors were read by threads, and the copy engine writes over them
-            self.factors.release(place)
+            self.factors.ring.release(t)
             return step, total
 
         return lax.fori_loop(0, self.pairs, pair, (jnp.int32(0), total))[1]
 
 
-# ---- registers ----------------------------------------------------------------------------------------
-
-MATRIX = plgpu.Layout.WGMMA
-BY_ROW, BY_COLUMN = MATRIX.reduce(1), MATRIX.reduce(0)
-
-
-def full(shape: tuple[int, ...], value: float) -> Array:
-    """A constant in registers: a matrix as the matrix unit lays it out, or a vector over its rows."""
-    return plgpu.layout_cast(jnp.full(shape, value, jnp.float32), MATRIX if len(shape) == 2 else BY_ROW)
-
-
-def along_rows(vector: Array, shape: tuple[int, ...]) -> Array:
-    """A vector over columns, repeated in every row."""
-    return lax.broadcast_in_dim(vector, shape, (1,))
-
-
-def along_columns(vector: Array, shape: tuple[int, ...]) -> Array:
-    """A vector over rows, repeated in every column."""
-    return lax.broadcast_in_dim(vector, shape, (0,))
+# ---- tiles
 
 
 def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1) -> Array:
@@ -269,105 +203,54 @@ def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1)
     """
     if repeat >= shape[axis]:
         return lax.div(start, jnp.int32(repeat))
-    index = start + plgpu.broadcasted_iota(jnp.int32, shape, axis, layout=MATRIX)
+    index = hopper.index(shape, axis, start)
     return index if repeat == 1 else lax.shift_right_logical(index, repeat.bit_length() - 1)
 
 
-def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
-    """Writes source * vector, the vector over columns, for the matrix unit to read."""
-    rows = plgpu.load(source, layout=MATRIX)
-    factor = plgpu.load(vector, layout=BY_COLUMN)
-    target[...] = rows * along_rows(factor, source.shape)
+def pieces(width: int) -> list[tuple[slice, Any]]:
+    """The columns of a matrix in pieces, of an array in registers and of a reference.
 
-
-def row_products(pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None] = lambda: None) -> list[Array]:
-    """The products left right^T of pairs in shared memory.
-
-    `then` is called when they have been issued, before they are waited for.
+    Between tiles most registers are taken: what is done to a whole matrix there is done in pieces.
     """
-
-    def compute(*accumulators):
-        for accumulator, (left, right) in zip(accumulators, pairs, strict=True):
-            plgpu.wgmma(accumulator, left, right.transpose((1, 0)))
-        then()
-        return [accumulator[...] for accumulator in accumulators]
-
-    shapes = [plgpu.ACC((left.shape[0], right.shape[0]), jnp.float32) for left, right in pairs]
-    return pl.run_scoped(compute, *shapes)
+    return [(slice(start, start + TILE), pl.ds(start, TILE)) for start in range(0, width, TILE)]
 
 
-def column_sums(target: Ref, x: Array, ones: Ref) -> Array:
-    """The sum of each column of x, a vector over rows, by way of `target`: a matrix of ones times x.
+def scale_into(targets: Ref, source: Callable[[Any], Array], vector: Ref) -> None:
+    """Writes a matrix times a vector over its columns for the tensor cores, [2, rows, columns].
 
-    The sum over rows crosses warps. The matrix unit takes x in its own precision and adds in float32.
+    `source` reads the columns of a slice. Each number is the sum of two of 16 bits.
     """
-    target[...] = x.astype(target.dtype)
-    plgpu.commit_smem()
-
-    def compute(accumulator):
-        plgpu.wgmma(accumulator, target.transpose((1, 0)), ones)
-        return accumulator[...]
-
-    return pl.run_scoped(compute, plgpu.ACC((x.shape[1], ones.shape[1]), jnp.float32)).max(axis=1)
+    for _, columns in pieces(vector.shape[0]):
+        rows = source(columns).astype(jnp.float32)
+        factor = hopper.load(vector.at[columns], hopper.BY_COLUMN)
+        give(targets.at[:, :, columns], rows * hopper.along_rows(factor, rows.shape))
 
 
-def add_product(total: Array, left: Array, right: Ref, *, interpret: bool) -> Array:
-    """The sum total + left right, the left factor in registers."""
-    if interpret:  # The interpreter has no matrix product with an operand in registers.
-        product = jnp.dot(left, right[...], preferred_element_type=jnp.float32)
-        plgpu.commit_smem()  # that was an ordinary read, which the copy engine need not wait for
-        return total + product
-    multiply = pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))
-    return cast(Array, multiply(plgpu.ACC.init(total)))
+def give(targets: Ref, x: Array) -> None:
+    """Writes the halves of a matrix, [2, rows, columns]."""
+    for part, half in enumerate(hopper.halves(x, targets.dtype)):
+        targets[part] = half
 
 
-# ---- shared memory ------------------------------------------------------------------------------------
+def taken(sources: Ref, columns: Any) -> Array:
+    """Reads columns of a matrix that `give` wrote."""
+    return hopper.load(sources.at[0, :, columns]) + hopper.load(sources.at[1, :, columns])
 
 
-def matrix_buffer(*shape: int, dtype: Any) -> Any:
-    """Shared memory for matrices that the matrix unit reads, or that pass between it and the copy engine."""
-    width = 128 // jnp.dtype(dtype).itemsize
-    return plgpu.SMEM(
-        shape, dtype, transforms=(plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(128))
-    )
+def row_products(pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None]) -> list[Array]:
+    """The products left right^T, the left factors in halves."""
+    factors = [[(left.at[part], right.transpose((1, 0))) for part in range(2)] for left, right in pairs]
+    return hopper.products(factors, then)
 
 
-def launch(
-    name: str,
-    kernel: Callable,
-    out: Any,
-    buffers: Any,
-    barriers: Any,
-    *,
-    grid: dict[str, int],
-    interpret: bool,
-) -> Any:
-    """The kernel as a function of arrays, in blocks of two computing warpgroups and a copying one.
+def column_sums(sums: Ref, target: Ref, left: Array, right: Ref, ones: Ref) -> None:
+    """Writes the sum of each column of left * right, by way of `target`: a matrix of ones times the product.
 
-    Args:
-        name: of the kernel, for profiles and dumps.
-        kernel: of references to the arrays and the outputs, the buffers and the barriers.
-        out: shapes and dtypes of the outputs.
-        buffers: what to allocate in shared memory, a tree.
-        barriers: likewise.
-        grid: names and sizes of the grid's axes; blocks that are next to each other differ in the last.
-        interpret: run on a CPU; a data race or a read outside of an array is an error there.
+    The sum over rows crosses warps. The tensor cores take the product in its halves and add in float32.
     """
-
-    def with_memory(*arrays):
-        def run(*scoped):
-            kernel(*arrays, *scoped)
-
-        pl.run_scoped(run, buffers, barriers, collective_axes="warpgroup")
-
-    return plgpu.kernel(
-        with_memory,
-        kernel_name=name,
-        out_type=out,
-        grid=tuple(grid.values()),
-        grid_names=tuple(grid),
-        num_threads=COMPUTE + 1,
-        thread_name="warpgroup",
-        compiler_params=plgpu.CompilerParams(approx_math=True),
-        interpret=plgpu.InterpretGPUParams(detect_races=True) if interpret else None,
-    )
+    for of_array, columns in pieces(left.shape[1]):
+        piece = target.at[:, :, columns]
+        give(piece, left[:, of_array] * hopper.load(right.at[:, columns]))
+        plgpu.commit_smem()
+        (total,) = hopper.products([[(piece.at[part].transpose((1, 0)), ones) for part in range(2)]])
+        sums[columns] = total.max(axis=1)

@@ -1,7 +1,8 @@
-"""Recorded block sizes, candidates and memory for the shapes of real models, and the sizes of those shapes.
+"""Recorded block sizes of the plain path for the shapes of real models, and the sizes of those shapes.
 
 They change no value, so no other test notices a slip in the arithmetic that chooses them. They are what the
-code chooses today, not what a chip was measured to prefer.
+code chooses today, not what a machine was measured to prefer. Plans of hand-written kernels have tests of
+their own.
 """
 
 import dataclasses
@@ -11,13 +12,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels.trans import gpu as trans_gpu
 from kernels.trans import shapes as trans_shapes
 from kernels.trans import xla as trans_xla
-from kernels.trilinear import gpu_backward
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.trilinear import xla as trilinear_xla
-from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import shapes as two_shapes
 from kernels.two_simplicial import xla as two_xla
 from kernels.two_simplicial import xla_tiling
@@ -37,46 +35,21 @@ def named(shape):
     return dataclasses.astuple(shape)[1:]
 
 
-# B, H, N, M, D: (batch, heads, queries, first keys) of a tile on a CPU, on an accelerator, and how many
-# tilings are worth a try; (queries, keys) on a TPU with the bytes of its three kernels; (k, j, stages) on a
-# GPU, forward and backward.
+# (batch, heads, queries, first keys) of a tile on a CPU, on an accelerator, and how many tilings are tried.
 TWO_SIMPLICIAL = {
-    "agent": (
-        (1280, 1, 40, 2, 48), (40, 1, 40, 2), (1280, 1, 40, 2), 5,
-        [(128, 16), (128, 2)], (1212416, 1163264, 2547712), (16, 4, 2), (16, 4, 2), 6,
-    ),
-    "virtual": (
-        (8, 8, 1024, 32, 48), (2, 8, 64, 8), (8, 8, 256, 32), 19,
-        [(1024, 16), (512, 32), (1024, 8), (512, 16), (256, 32), (512, 8), (256, 16), (128, 32), (256, 8),
-         (128, 16), (1024, 32), (128, 8)],
-        (5373952, 4587520, 6946816), (32, 4, 2), (32, 2, 2), 6,
-    ),
-    "virtual-64": (
-        (8, 8, 1024, 32, 64), (2, 8, 64, 8), (8, 8, 256, 32), 19,
-        None, (5636096, 4784128, 7405568), (32, 4, 2), (32, 2, 2), 6,
-    ),
-    "full": (
-        (8, 8, 256, 256, 64), (2, 8, 64, 1), (8, 8, 256, 4), 25,
-        [(256, 8), (128, 8)], (6995968, 6438912, 10960896), (32, 4, 2), (32, 2, 2), 7,
-    ),
-    "virtual-small": (
-        (2, 4, 1024, 32, 48), (2, 4, 128, 8), (2, 4, 1024, 32), 13,
-        None, (5373952, 4587520, 6946816), (32, 4, 2), (32, 2, 2), 6,
-    ),
-    "full-128": (
-        (2, 4, 128, 128, 32), (2, 4, 128, 2), (2, 4, 128, 8), 13,
-        [(128, 8), (128, 16)], (2580480, 2449408, 4612096), (32, 4, 2), (32, 2, 2), 7,
-    ),
-    "full-small": (
-        (2, 1, 256, 256, 32), (2, 1, 256, 1), (2, 1, 256, 4), 10,
-        [(256, 8), (128, 8)], (6799360, 6275072, 10534912), (32, 4, 2), (32, 2, 2), 7,
-    ),
-}  # fmt: skip
+    "agent": ((1280, 1, 40, 2, 48), (40, 1, 40, 2), (1280, 1, 40, 2), 5),
+    "virtual": ((8, 8, 1024, 32, 48), (2, 8, 64, 8), (8, 8, 256, 32), 19),
+    "virtual-64": ((8, 8, 1024, 32, 64), (2, 8, 64, 8), (8, 8, 256, 32), 19),
+    "full": ((8, 8, 256, 256, 64), (2, 8, 64, 1), (8, 8, 256, 4), 25),
+    "virtual-small": ((2, 4, 1024, 32, 48), (2, 4, 128, 8), (2, 4, 1024, 32), 13),
+    "full-128": ((2, 4, 128, 128, 32), (2, 4, 128, 2), (2, 4, 128, 8), 13),
+    "full-small": ((2, 1, 256, 256, 32), (2, 1, 256, 1), (2, 1, 256, 4), 10),
+}
 
 
 @pytest.mark.parametrize("shape", dict.fromkeys((*two_shapes.ACCELERATOR, *two_shapes.CPU)), ids=str)
 def test_two_simplicial_attention(shape):
-    sizes, on_cpu, elsewhere, tilings, _, _, forward, backward, tried = TWO_SIMPLICIAL[shape.name]
+    sizes, on_cpu, elsewhere, tilings = TWO_SIMPLICIAL[shape.name]
     assert named(shape) == (*sizes, None, None)
     b, h, n, m, d = sizes
     arrays: list[Any] = [
@@ -86,76 +59,54 @@ def test_two_simplicial_attention(shape):
     for budget, want in ((two_xla.CPU, on_cpu), (two_xla.ACCELERATOR, elsewhere)):
         assert values(vars(xla_tiling.tiling(b, h, n, m, budget))) == want
     assert len(two_xla.block_candidates(Config(), *arrays)["forward"]) == tilings
-    of_gpu = two_gpu.block_candidates(Config(), *arrays)
-    assert [values(of_gpu[way][0]) for way in ("forward", "backward")] == [forward, backward]
-    assert len(of_gpu["forward"]) == tried
-    assert len(of_gpu["backward"]) == 2
 
 
-# The sizes; rows of a tile of the plain path; (heads, X, A, Y) on a TPU and how many are tried, forward and
-# backward; the slots of the three rings on a GPU with two warpgroups of products 128 wide.
+# Sizes, and rows of a tile.
 TRANS = {
-    "pre-training": ((8, 64, 128), 128, (8, 128, 128, 128), 2, (4, 128, 128, 128), 2, (6, 6, 2)),
-    "pre-training, few heads": ((32, 12, 128), 128, (6, 128, 128, 128), 2, (4, 128, 128, 128), 2, (6, 6, 2)),
-    "SQuAD": ((8, 64, 384), 384, (1, 384, 384, 384), 12, (1, 128, 384, 384), 9, (6, 6, 2)),
-    "FOLIO": ((8, 64, 512), 512, (1, 512, 512, 512), 12, (1, 256, 512, 512), 9, (8, 4, 2)),
-    "FOLIO, few heads": ((8, 12, 512), 512, (1, 512, 512, 512), 12, (1, 256, 512, 512), 9, (8, 4, 2)),
-    "decoder": ((8, 64, 128), 128, (8, 128, 128, 128), 2, (4, 128, 128, 128), 2, (6, 6, 2)),
-    "decoder, long": ((8, 12, 512), 128, (1, 512, 512, 512), 12, (1, 256, 512, 512), 9, (8, 4, 2)),
+    "pre-training": ((8, 64, 128), 128),
+    "pre-training, few heads": ((32, 12, 128), 128),
+    "SQuAD": ((8, 64, 384), 384),
+    "FOLIO": ((8, 64, 512), 512),
+    "FOLIO, few heads": ((8, 12, 512), 512),
+    "decoder": ((8, 64, 128), 128),
+    "decoder, long": ((8, 12, 512), 128),
 }
 
 
 @pytest.mark.parametrize("shape", trans_shapes.REAL, ids=lambda shape: shape.name)
 def test_trans(shape):
-    (batch, heads, tokens), rows, *_, slots = TRANS[shape.name]
+    (batch, heads, tokens), rows = TRANS[shape.name]
     causal = shape.name.startswith("decoder")
     assert named(shape) == (batch, heads, tokens, tokens, tokens, causal, 0)
     arrays = described(shape.kernel_logits, shape.premise)
     assert trans_xla.block_candidates(shape.config, *arrays)["backward"][0] == {"rows": rows}
-    plans = {
-        "out": trans_gpu._plan("out", None, held=tokens, streamed=tokens, rows=tokens),
-        "passing": trans_gpu._plan("passing", None, **trans_gpu._backward_sizes(tokens, tokens, tokens)),
-    }
-    for third, plan in plans.items():
-        held, streamed, rest = slots
-        assert plan == {"warpgroups": 2, "width": 128, "held": held, "streamed": streamed, third: rest}
-    widths = [128, 64] if tokens == 128 else [128, 256, 64]
-    of_gpu = trans_gpu.block_candidates(shape.config, *arrays)
-    for way in ("forward", "backward"):
-        want = [(warpgroups, width) for warpgroups in (2, 1) for width in widths]
-        assert list(map(values, of_gpu[way])) == want
 
 
-# B, N, H, G, D, windows: (positions, first keys, second keys) in plain JAX and how many are tried; (queries,
-# heads, second keys) on a TPU and how many are tried, its segments with the rows before a segment, and all.
+# B, N, H, G, D, windows: (positions, first keys, second keys) and how many are tried.
 TRILINEAR = {
-    (4, 1024, 64, 1, 128, 32, 512): ((7, 1, 519), 25, (128, 4, 640), 32, (1024, 1, 128, 1792)),
-    (4, 4096, 64, 1, 128, 32, 256): ((8, 1, 263), 24, (128, 4, 384), 28, (4096, 1, 128, 4608)),
-    (4, 4096, 64, 1, 128, 32, 512): ((7, 1, 519), 25, (128, 4, 640), 32, (2048, 2, 512, 3200)),
-    (4, 4096, 64, 1, 128, 32, 1024): ((4, 1, 1024), 25, (128, 4, 384), 32, (4096, 1, 128, 4608)),
-    (4, 4096, 128, 1, 128, 32, 512): ((3, 1, 519), 25, (128, 4, 640), 32, (2048, 2, 512, 3200)),
-    (4, 16384, 64, 1, 128, 32, 512): ((7, 1, 519), 25, (128, 4, 640), 32, (3328, 5, 512, 4480)),
-    (2, 2048, 16, 16, 64, 32, 256): ((64, 4, 319), 24, (256, 1, 512), 7, (2048, 1, 256, 2816)),
-    (1, 512, 8, 1, 64, 16, 128): ((16, 1, 143), 24, (128, 4, 256), 20, (512, 1, 128, 896)),
-    (1, 512, 4, 4, 64, 32, 128): ((64, 4, 191), 24, (256, 1, 384), 5, (512, 1, 256, 1152)),
-    (1, 128, 4, 2, 32, None, None): ((64, 1, 128), 20, (128, 2, 128), 2, (128, 1, 128, 384)),
-    (1, 128, 4, 4, 32, None, None): ((64, 4, 128), 20, (128, 1, 128), 1, (128, 1, 0, 256)),
+    (4, 1024, 64, 1, 128, 32, 512): ((7, 1, 519), 25),
+    (4, 4096, 64, 1, 128, 32, 256): ((8, 1, 263), 24),
+    (4, 4096, 64, 1, 128, 32, 512): ((7, 1, 519), 25),
+    (4, 4096, 64, 1, 128, 32, 1024): ((4, 1, 1024), 25),
+    (4, 4096, 128, 1, 128, 32, 512): ((3, 1, 519), 25),
+    (4, 16384, 64, 1, 128, 32, 512): ((7, 1, 519), 25),
+    (2, 2048, 16, 16, 64, 32, 256): ((64, 4, 319), 24),
+    (1, 512, 8, 1, 64, 16, 128): ((16, 1, 143), 24),
+    (1, 512, 4, 4, 64, 32, 128): ((64, 4, 191), 24),
+    (1, 128, 4, 2, 32, None, None): ((64, 1, 128), 20),
+    (1, 128, 4, 4, 32, None, None): ((64, 4, 128), 20),
 }
 
 
 @pytest.mark.parametrize("shape", [*trilinear_shapes.ACCELERATOR, *trilinear_shapes.CPU], ids=str)
 def test_trilinear_attention(shape):
     *sizes, causal = named(shape)
-    blocks, tried, *_ = TRILINEAR[tuple(sizes)]
+    blocks, tried = TRILINEAR[tuple(sizes)]
     assert causal == (shape.name != "cpu, all pairs")
     query, key = described(shape.query, shape.key)
     arrays = query, *[key] * 4
     assert values(trilinear_xla.default_blocks(shape.config, query, key)) == blocks
     assert len(trilinear_xla.block_candidates(shape.config, *arrays)["forward"]) == tried
-
-
-def test_blocks_of_the_trilinear_backward_kernels_on_a_gpu():
-    assert gpu_backward.CANDIDATES == ({"stages": 3}, {"stages": 2})
 
 
 # What records of checks call by name (`results/kernels`), so that a name means the same sizes in all of them.

@@ -5,6 +5,8 @@ error.
 """
 
 import dataclasses
+import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import plans
+from kernels.chips import HOPPER
+from kernels.hopper import ALIGNMENT, ROWS
 from kernels.trilinear import gpu, gpu_backward, gpu_layout
-from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band
-from kernels.trilinear.reference import Config
+from kernels.trilinear.gpu_sweep import Band
+from kernels.trilinear.reference import Config, trilinear_attention
 from kernels.trilinear.shapes import ACCELERATOR, Shape
 from tests.kernels.trilinear import cases
 
@@ -27,11 +32,14 @@ INTERPRETED = {
     "exchanged, padded heads, negative scale": (
         Shape("", 1, 21, 3, 1, 20, 9, 2), "bfloat16", -0.2, SMALL_TILES | {"splits": 2},
     ),
-    "all pairs, a group at a time": (
-        Shape("", 1, 9, 4, 2, 16, causal=False), "float16", None, SMALL_TILES | {"groups": 1, "stages": 3},
-    ),
 }  # fmt: skip
 SLOW = {
+    "all pairs, a group at a time": (
+        Shape("", 1, 9, 4, 2, 16, causal=False),
+        "float16",
+        None,
+        SMALL_TILES | {"groups": 1, "stages": 3},
+    ),
     "a tile is one position": (Shape("", 1, 5, 64, 1, 32, 3, 5), "bfloat16", None, None),
     "a tile is many positions": (Shape("", 2, 12, 4, 2, 16, 3, 6), "bfloat16", None, SMALL_TILES),
     "a position is two tiles": (Shape("", 1, 4, 96, 1, 128, 2, 3), "bfloat16", None, None),
@@ -63,19 +71,101 @@ def test_values_and_gradients(name):
     )
 
 
+DEVIATIONS = (0.5, 1.0, 2.0, 3.0)
+
+
 @pytest.mark.parametrize(
-    "shape", [Shape("paper", 2, 256, 64, 1, 128, 32, 96), Shape("odd", 1, 77, 6, 2, 48)], ids=str
+    "deviation", [*(pytest.param(x, marks=pytest.mark.slow) for x in DEVIATIONS[:-1]), DEVIATIONS[-1]]
 )
-def test_lowers_for_cuda(shape):
-    query, key = (jax.ShapeDtypeStruct(size, jnp.bfloat16) for size in (shape.query, shape.key))
+def test_gradients_are_as_accurate_as_those_of_the_definition(deviation):
+    """At most twice the error of its derivative by JAX, which rounds nothing but the results.
+
+    With logits or dP of rounded products, or with Delta from the rounded output, this fails.
+    """
+    shape = Shape("", 1, 9, 2, 2, 16, causal=False)
+    generator = np.random.default_rng(0)
+    arrays = tuple(
+        jnp.asarray(deviation * generator.normal(size=size), jnp.bfloat16)
+        for size in (shape.query, *[shape.key] * 4)
+    )
+    dout = jnp.asarray(generator.normal(size=shape.query), jnp.bfloat16)
+    want = cases.answers(shape.config, arrays, dout)
+    blocks = SMALL_TILES | {"groups": 1}
+    got = cases.run(gpu, shape.config, arrays, dout, blocks=blocks, interpret=True)
+    _, pullback = jax.vjp(lambda *x: trilinear_attention(shape.config, *x)[0], *arrays)
+    for name, plain in zip(cases.NAMES[2:], pullback(dout), strict=True):
+        assert cases.error(got[name], want[name], 0) <= 2 * cases.error(plain, want[name], 0), name
+
+
+def described(shape, dtype="bfloat16"):
+    query, key = (jax.ShapeDtypeStruct(size, jnp.dtype(dtype)) for size in (shape.query, shape.key))
+    return query, key, key, key, key
+
+
+def planned(direction, shape, chip=HOPPER, dtype="bfloat16", **options):
+    return gpu.plan(direction, shape.config, *described(shape, dtype), chip=chip, **options)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape("paper", 2, 256, 64, 1, 128, 32, 96),
+        pytest.param(Shape("odd", 1, 77, 6, 2, 48), marks=pytest.mark.slow),
+        *(
+            pytest.param(Shape(str((*sizes, *rest)), *sizes, *rest), marks=pytest.mark.slow)
+            for sizes in (
+                (1, 1, 1, 1, 1),
+                (2, 300, 3, 1, 65),
+                (1, 1000, 128, 1, 128),
+                (100_000, 16, 2, 2, 32),
+                (1, 100, 192, 1, 128),
+            )
+            for rest in ((None, None, False), (7, 5000, True))
+        ),
+    ],
+    ids=str,
+)
+def test_lowers_for_cuda_as_planned(shape, monkeypatch, tmp_path):
+    """Down to Mosaic's own code, with the shared memory that the plan says."""
+    monkeypatch.setenv("MOSAIC_GPU_DUMP_TO", str(tmp_path))
+    monkeypatch.setenv("MOSAIC_GPU_DUMP_RESOURCES", "1")
+    query, *keys = described(shape)
 
     def both(query, key1, key2, value1, value2, dout):
         arrays = query, key1, key2, value1, value2
         out, lse = gpu.forward(shape.config, *arrays)
         return out, gpu.backward(shape.config, *arrays, out, lse, dout)
 
-    exported = jax.export.export(jax.jit(both), platforms=["cuda"])(query, key, key, key, key, query)
-    assert exported.mlir_module().count("custom_call @mosaic_gpu") >= 4
+    jax.jit(both).trace(query, *keys, query).lower(lowering_platforms=("cuda",))
+    found = {}
+    for path in tmp_path.glob("*.resources.txt"):
+        text = path.read_text()
+        (scratch,) = re.findall(r"smem_scratch_bytes=(\d+)", text)
+        barriers = re.findall(r"num_barriers=(\d+)[^)]*\): (\d+)", text)
+        found[path.name.rsplit("_", 1)[0]] = int(scratch) + 8 * sum(int(n) * int(m) for n, m in barriers)
+    launches = [
+        launch for direction in ("forward", "backward") for launch in planned(direction, shape).launches
+    ]
+    assert found == {launch.name: launch.memory for launch in launches}
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    SHAPES,
+    st.integers(1, 128),
+    st.sampled_from(gpu.DTYPES),
+    st.fixed_dictionaries(
+        {}, optional={name: st.integers(1, 300) for name in ("columns", "stages", "splits")}
+    ),
+)
+def test_every_call_has_a_plan_that_fits(shape, features, dtype, blocks):
+    shape = dataclasses.replace(shape, features=features)
+    for direction, count in (("forward", 1), ("backward", 4)):
+        plan = planned(direction, shape, dtype=dtype, blocks=blocks)
+        assert len(plan.launches) == count
+        plans.check(HOPPER, plan.launches)
+        assert all(kernel.scratch[3][0][0].shape[0] >= 2 for kernel in plan.kernels)  # slots
+        assert shape.batch * shape.groups % plan.kernels[-1].grid[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -200,30 +290,39 @@ def test_shares_add_up_and_what_nothing_wrote_is_left_out(shape):
     query, key = np.zeros(shape.query), np.zeros(shape.key)
     plan = gpu_layout.geometry(shape.config, query, key)
     tiles = -(-shape.length // ROWS)
-    most = gpu_backward._most_partners(plan) + 4
+    most = gpu_backward.most_partners(plan) + 4
     shares = np.full((plan.batch, tiles, most, 3), np.nan, np.float32)
     want = np.zeros((plan.batch, shape.length, 3), np.float32)
     generator = np.random.default_rng(0)
     for tile in range(tiles):
-        start, stop = (int(x) for x in gpu_backward._partners(plan, tile))
+        start, stop = (int(x) for x in gpu_backward.partners(plan, tile))
         share = generator.integers(-9, 9, (plan.batch, stop - start, 3))
         shares[:, tile, : stop - start] = share
         want[:, start:stop] += share
-    found = gpu_backward._sum_of_shares(plan, tiles, jnp.asarray(shares))
+    found = gpu_backward.sum_of_shares(plan, tiles, jnp.asarray(shares))
     np.testing.assert_array_equal(found, want)
 
 
 def test_says_what_it_does_not_support():
-    def reason(dtype="bfloat16", features=64, key_dtype=None, length=8):
+    def reason(dtype="bfloat16", features=64, key_dtype=None, length: Any = 8, chip=HOPPER):
         query = jax.ShapeDtypeStruct((1, length, 4, features), dtype)
         key = jax.ShapeDtypeStruct((1, length, 2, features), key_dtype or dtype)
-        return gpu.unsupported(Config(), query, key, key, key, key) or "none"
+        try:
+            for direction in ("forward", "backward"):
+                gpu.plan(direction, Config(), query, key, key, key, key, chip=chip)
+        except plans.Refused as refusal:
+            return str(refusal)
+        return "none"
 
     assert reason() == reason("float16", 20) == reason(features=128) == "none"
     assert "float32" in reason("float32")
     assert "bfloat16" in reason(key_dtype="float16")
-    assert "129" in reason(features=129)
+    assert reason(features=129).startswith("registers: D = 129")
     assert "position" in reason(length=0)
+    assert "symbolic sizes" in reason(length=jax.export.symbolic_shape("n")[0])
+    assert "shared memory" in reason(chip=dataclasses.replace(HOPPER, memory=50_000))
+    few = dataclasses.replace(HOPPER, grid=(1, 65535, 65535))
+    assert reason(chip=few).startswith("grid: trilinear_forward needs 2 programs along x")
 
 
 def test_block_candidates_begin_with_the_default():
