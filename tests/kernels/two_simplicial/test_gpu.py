@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from jax import export
 
-from kernels.two_simplicial import gpu, gpu_operands, gpu_tiles, pairwise, reference, shapes
+from kernels import chips
+from kernels.two_simplicial import gpu, gpu_plan, gpu_tiles, pairwise, reference, shapes
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
 from tests.kernels.two_simplicial import cases
@@ -73,10 +74,12 @@ def test_trilinear_values_and_gradients_with_a_mask_of_padding():
 
 def test_mask_of_triples_with_keys_in_slices(monkeypatch):
     """A slice for each pipeline step; some allow nothing to a query, and some queries nothing at all."""
-    monkeypatch.setattr(gpu_operands, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(gpu_plan, "SLICE_BYTES", {"forward": 1, "backward": 1})
+    monkeypatch.setattr(gpu_plan, "PROGRAMS", 0)
+    gpu_plan._plan.cache_clear()
     arrays = cases.arrays(EXAMPLES, mask="some rows", dtype=jnp.bfloat16)
-    problem = gpu_operands.prepare(UNSIGNED, *arrays, blocks={**NARROW, "stages": 2}, interpret=True)
-    assert problem.pieces.key1.shape[:3] == (3, 2, 4)
+    plan = gpu.plan("backward", UNSIGNED, *arrays, chip=chips.HOPPER)
+    assert (plan.chunks, plan.examples, plan.slices, plan.tiling.first) == (2, 1, 3, 4)
     out, lse, (dquery, *_) = check(UNSIGNED, arrays, NARROW, version=1)
     for row in (out[:, ::3], lse[:, :, ::3], dquery[:, ::3]):
         np.testing.assert_array_equal(row, 0)
