@@ -28,13 +28,16 @@ import jax
 
 from benchmarks import kernel_cases, machine, timing
 from benchmarks.aot import chips, machine_code
+from kernels import chips as kernel_chips
+from kernels import dispatch
 
 
 def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
     """Compiles one case, forward and backward, for one chip, and returns a row of the record."""
     backend = chips.backend_of(chip)
     row: dict[str, Any] = {"chip": chip, "operation": case.operation.name, "case": case.name}
-    if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
+    least = kernel_chips.DEFAULT[backend]
+    if reason := dispatch.unsupported(case.operation, backend, case.config, case.avals, least):
         return {**row, "unsupported": reason}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MOSAIC_GPU_DUMP_TO"] = folder

@@ -35,7 +35,7 @@ def query_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layo
         specs["x"] = plgpu.BlockSpec((count, ROWS), lambda j: (j, tile))
     if plan.masked:
         specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda j: (j, tile, k))
-    fetched = [tiles.matrix(ROWS, plan.features, width)] * plan.value_parts
+    fetched = [tiles.matrix(ROWS, plan.features, width)] * plan.output_parts
     arrivals = len(fetched)
     if plan.linear:
         shapes = [(z, steps, q, plan.depth)]
@@ -70,7 +70,7 @@ def query_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]
       operands: those of `gpu_forward.attend`; shift [Z, N], what is subtracted from logits times log2 e (the
         log-sum-exp, of the triple product less log2 s); delta [Z, N]; d0.. [Z, N, F], the output's gradient.
     """
-    names = [*query_layout(plan).specs, *(f"d{p}" for p in range(plan.value_parts)), "shift", "delta"]
+    names = [*query_layout(plan).specs, *(f"d{p}" for p in range(plan.output_parts)), "shift", "delta"]
     names += [f"q{p}" for p in range(plan.query_parts)] if plan.linear else ["bb", "cc", "s", "e", "z"]
     operands = {name: operands[name] for name in names}
     return tiles.launch(plan, "query_side", _query_side, query_layout(plan), operands)
@@ -81,7 +81,7 @@ def _query_side(plan, program, inputs, *references):
     group, tile, k = program.values()
     here = pl.ds(pl.multiple_of(tile * ROWS, ROWS), ROWS)
     width, count = plan.k_block, plan.j_block
-    names = [f"d{p}" for p in range(plan.value_parts)]
+    names = [f"d{p}" for p in range(plan.output_parts)]
     names += [f"q{p}" for p in range(plan.query_parts)]
     copies = [(inputs[name].at[group, here], fetched[i]) for i, name in enumerate(names)]
     if not plan.linear:
@@ -90,7 +90,7 @@ def _query_side(plan, program, inputs, *references):
         copies += tiles.copies(inputs["bb"].at[group], bb)
         copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], cc)]
     tiles.fetch(copies, barrier)
-    douts, queries = fetched[: plan.value_parts], fetched[plan.value_parts : len(names)]
+    douts, queries = fetched[: plan.output_parts], fetched[plan.output_parts : len(names)]
     shift, delta = (
         tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in ("shift", "delta")
     )
@@ -180,7 +180,7 @@ def pair_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layou
         return plgpu.SMEM((rows, columns), jnp.bfloat16, transforms=transforms)
 
     specs = {"rows": plgpu.BlockSpec((4, ROWS), lambda i: (0, i))}
-    specs |= {f"d{p}": row_tile(plan.features) for p in range(plan.value_parts)}
+    specs |= {f"d{p}": row_tile(plan.features) for p in range(plan.output_parts)}
     if plan.linear:
         specs |= {f"q{p}": row_tile(plan.depth) for p in range(plan.query_parts)}
     else:
@@ -190,7 +190,7 @@ def pair_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layou
         specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda i: (j, i, k))
     exchange = [matrix(ROWS, pairs)] * plan.weight_parts
     fetched = [matrix(pairs, plan.features)] * plan.value_parts
-    shapes = [jax.ShapeDtypeStruct((*flat, plan.features), jnp.bfloat16)] * plan.value_parts
+    shapes = [jax.ShapeDtypeStruct((*flat, plan.features), jnp.bfloat16)] * plan.output_parts
     results = []
     if plan.linear:
         fetched += [matrix(pairs, plan.depth)] * plan.key_parts
@@ -214,7 +214,8 @@ def pair_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layou
 def pair_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
     """Sums over queries: w0.. [Z, J*K, F], then c0.. [Z, J*K, D] for a scale of 1, or those of the product.
 
-    w0.. are bfloat16 numbers that add up to the gradient of W, as many as those of W, and so are c0... Of the
+    w0.. are bfloat16 numbers that add up to the gradient of W, as many as those of the output's gradient, and
+    c0.. to that of C. Of the
     triple product there are sums [Z, JS, R, K] and bb [Z, KS, J, ROWS]. JS are steps of `j_block` keys j; R
     are j_block rows of y, and one of cc that is to be summed over JS (and one that is not used); bb is to be
     summed over KS and ROWS.
@@ -263,7 +264,7 @@ def _pair_side(plan, program, inputs, *references):
     def opened(references):
         block = {**fetched, **dict(zip(specs, references, strict=True))}
         vectors = [tiles.rows(tiles.load(plan, block["rows"].at[r], ROW), width) for r in range(4)]
-        return block, [block[f"d{p}"] for p in range(plan.value_parts)], vectors
+        return block, [block[f"d{p}"] for p in range(plan.output_parts)], vectors
 
     def exchanged(i, tile):
         """Lays a tile of P, or of the logits' gradients, down to be read as columns."""
@@ -301,7 +302,7 @@ def _pair_side(plan, program, inputs, *references):
 
         carry = dvalues, tiles.zeros(plan, (pairs, plan.depth))
         dvalues, dkeys = plgpu.emit_pipeline(linear_step, init_carry=carry, **options)(*arguments)
-        store(dkeys, "c", plan.key_parts, plan.value_parts)
+        store(dkeys, "c", plan.key_parts, plan.output_parts)
     else:
         cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(0, width)], COLUMN))
 
@@ -336,7 +337,7 @@ def _pair_side(plan, program, inputs, *references):
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(results[0], outs[-2].at[group, j, :, pl.ds(k * width, width)])
         plgpu.copy_smem_to_gmem(results[1], outs[-1].at[group, k, pl.ds(j * count, count)])
-    store(dvalues, "w", plan.value_parts, 0)
+    store(dvalues, "w", plan.output_parts, 0)
     plgpu.wait_smem_to_gmem(0)
 
 

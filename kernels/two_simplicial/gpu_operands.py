@@ -68,7 +68,7 @@ class Problem:
             bb = grouped(found.bb)
             result |= {"x": grouped(found.x), "y": grouped(found.y), "bb": lines(bb, tiling.first)}
             result["bj"] = lines(bb, gpu_tiles.PAIRS // tiling.k_block)
-        pairs = value_pairs(piece.value, self.value, self.bilinear)
+        pairs = value_pairs(piece.value, self.value, self.bilinear, tiling.value_parts)
         parts = gpu_tiles.split(self.ordered(pairs, tiling.features), tiling.value_parts)
         result |= {f"w{p}": part for p, part in enumerate(parts)}
         return result | self.masks(piece)
@@ -108,7 +108,7 @@ class Problem:
             lse, delta = jnp.where(allowed, lse, -MASKED), jnp.where(allowed, delta, 0.0)
         delta, shift = (filled(grouped(a), 1, tiling.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, tiling.features), 1, tiling.queries)
-        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.value_parts))}
+        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.output_parts))}
         if tiling.linear:
             s = e = jnp.zeros_like(shift)
             weighted = shift
@@ -126,7 +126,7 @@ class Problem:
         """
         tiling = self.tiling
         depth, features = self.query.shape[-1], self.bilinear.shape[1]
-        of_values, of_keys = of_pairs[: tiling.value_parts], of_pairs[tiling.value_parts :]
+        of_values, of_keys = of_pairs[: tiling.output_parts], of_pairs[tiling.output_parts :]
         if tiling.linear:
             dquery = self.ungrouped(jnp.sum(of_queries[0], axis=1)[..., :depth]).swapaxes(1, 2)
             dpairs = self.disordered(of_keys, depth) * tiling.scale
@@ -235,11 +235,18 @@ def key_pairs(
 
 
 def value_pairs(
-    first: Float[Array, "B J H E"], second: Float[Array, "B K H E"], bilinear: Float[Array, "H F E E"]
+    first: Float[Array, "B J H E"],
+    second: Float[Array, "B K H E"],
+    bilinear: Float[Array, "H F E E"],
+    parts: int,
 ) -> Float[Array, "B H J K F"]:
-    """W_jk = B(value_j, value_k) in the inputs' type, summed in float32."""
-    half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first).astype(first.dtype)
-    return pairwise.product("bhjfs,bkhs->bhjkf", half, second).astype(first.dtype)
+    """W_jk = B(value_j, value_k), of which bfloat16 inputs need as many digits as `parts` numbers hold."""
+    half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first)
+    if first.dtype == jnp.bfloat16:
+        half = jnp.concatenate(gpu_tiles.split(half, parts), axis=-1)
+        second = jnp.concatenate([second] * parts, axis=-1)
+    pairs = pairwise.product("bhjfs,bkhs->bhjkf", half, second)
+    return pairs.astype(first.dtype) if parts == 1 else pairs
 
 
 def value_pairs_pullback(

@@ -121,13 +121,14 @@ def default_blocks(direction: Direction, keys: int) -> dict[str, int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute) -> Plan:
+def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=False) -> Plan:
     output = None
+    exact = exact or direction == "backward"
     if recompute:
-        output = _plan("forward", config, sizes, narrow, mask, chip, (), False)
+        output = _plan("forward", config, sizes, narrow, mask, chip, (), False, True)
     reason = ""
     for k, tried in _wishes(direction, sizes[4], dict(wish)):
-        whole = _tiling(config, sizes, narrow, mask, k)
+        whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward")
         examples, slices, first = _cut(direction, sizes, whole, chip, max(j for j, _ in tried))
         padded = slices * first != sizes[4] or whole.second != sizes[4]
         biased = whole.biased or padded
@@ -171,8 +172,11 @@ def _wishes(direction, keys, wish) -> Iterator[tuple[int, list[tuple[int, int]]]
         yield width, [*first, *sorted(smaller, key=lambda pair: (-min(pair[1], 2), -pair[0]))]
 
 
-def _tiling(config, sizes, narrow, mask, k) -> Tiling:
-    """The sizes of one example's call with all its keys, and tiles of `k` keys."""
+def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
+    """The sizes of a call in one piece, with tiles of `k` keys.
+
+    `exact` is for dP - delta, where what W and the output were rounded by would be left over.
+    """
     batch, n, heads, d, m, _, f = sizes
     linear = config.logit != "unsigned"
     triples = mask is not None and mask[1] != 1 and mask[2:] != (1, 1)
@@ -186,8 +190,10 @@ def _tiling(config, sizes, narrow, mask, k) -> Tiling:
         features=round_up(f, 16),
         depth=round_up(d, 16) if linear else 0,
         scale=config.scale,
-        value_parts=1 if narrow else 3,
-        weight_parts=1 if narrow else 2,
+        value_parts=(2 if exact else 1) if narrow else 3,
+        output_parts=1 if narrow else 3,
+        # In the output that is computed again the rounding of the weights counts, in gradients it does not.
+        weight_parts=2 if not narrow or recomputed else 1,
         query_parts=(1 if narrow else 3) if linear else 0,
         key_parts=(2 if narrow else 3) if linear else 0,
         biased=mask is not None and not triples and mask[2:] != (1, 1),
@@ -208,7 +214,7 @@ def _cut(direction, sizes, whole, chip, unit) -> tuple[int, int, int]:
     parts = whole.features * whole.value_parts + whole.depth * whole.key_parts
     products = 0 if whole.linear else 1 + (ways - 1) * whole.k_steps
     key = 2 * whole.second * parts + whole.queries * (4 * products + whole.masked * whole.second)
-    slice_bytes = SLICE_BYTES[direction] * whole.value_parts
+    slice_bytes = SLICE_BYTES[direction] * whole.output_parts
 
     programs = whole.q_steps * (whole.k_steps if direction == "backward" else 1)
     groups = min(CHUNK_BYTES[direction] // group, slice_bytes // (SLICE_KEYS * key))

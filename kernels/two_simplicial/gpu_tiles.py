@@ -47,7 +47,8 @@ class Tiling:
     features: int  # F, a multiple of 16
     depth: int  # D of the linear logits, a multiple of 16; 0 for the triple product
     scale: float  # what the linear logits are multiplied by
-    value_parts: int  # bfloat16 numbers whose sum is one number of W and of the output's gradient
+    value_parts: int  # bfloat16 numbers whose sum is one number of W
+    output_parts: int  # the same of the output's gradient, and of the gradient of W
     weight_parts: int  # the same of a weight or a logit's gradient, which are split in registers
     query_parts: int  # the same of a query, linear logits only
     key_parts: int  # the same of C
