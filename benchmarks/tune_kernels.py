@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from benchmarks import kernel_cases, kernels, machine, timing
-from kernels import tables
+from kernels import dispatch, tables
 
 WORTH = 1.05  # minimum gain for a line
 
@@ -98,7 +98,7 @@ def main() -> int:
     lines, chip = [], machine.describe()["chip"]
     for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only):
         for backend in backends:
-            if case.operation.backend(backend).unsupported(case.config, *case.avals):
+            if dispatch.unsupported(case.operation, backend, case.config, case.avals):
                 continue
             for direction in ("forward", "backward"):
                 if time.monotonic() > end:

@@ -12,7 +12,6 @@ import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
 from kernels.softmax import LOG2E, MASKED

@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -27,12 +26,12 @@ LEAST_KEYS = 8
 MOST_KEYS = 4096
 MOST_FEATURES = 128
 
-# Bytes that the arrays of a chunk may take (products of queries and keys, sums in float32), and those of a slice
-# (values of pairs; three times as much where a number is three). One example, and one step, may take more.
+# Bytes that the arrays of a chunk may take (products of queries and keys, sums in float32), and those of a
+# slice (values of pairs; three times as much of float32). One example, and one step, may take more.
 CHUNK_BYTES = {"forward": 36 << 20, "backward": 18 << 20}
 SLICE_BYTES = {"forward": 16 << 20, "backward": 12 << 20}
-# Keys of a slice that make a pipeline worth starting, and programs of a launch that keep a multiprocessor busy:
-# chunks are not smaller than the second asks for, else small enough for the first.
+# Keys of a slice that make a pipeline worth starting, and programs of a launch that keep a multiprocessor
+# busy: chunks are not smaller than the second asks for, else small enough for the first.
 SLICE_KEYS = 16
 PROGRAMS = 4
 
@@ -94,7 +93,7 @@ def plan(
             raise Refused(f"{name}: got dtype {array.dtype}, expected float32 or bfloat16")
         if symbols := [str(size) for size in array.shape if not isinstance(size, int)]:
             raise Refused(
-                f"{name}: got the symbolic size {symbols[0]}, expected numbers; implementation 'xla' takes any"
+                f"{name}: got the symbolic size {symbols[0]}, expected a number; 'xla' takes any"
             )
     sizes = (*query.shape, key1.shape[1], value.shape[-1], bilinear.shape[1])
     _, _, _, d, m, e, f = sizes
@@ -104,14 +103,18 @@ def plan(
         raise Refused(f"M: got {m} keys, expected at most {MOST_KEYS}")
     for name, size in (("D", d), ("E", e), ("F", f)):
         if size > MOST_FEATURES:
-            raise Refused(f"{name}: got {size} features, expected at most {MOST_FEATURES} (registers hold no more)")
+            raise Refused(
+                f"{name}: got {size} features, expected at most {MOST_FEATURES} (registers hold no more)"
+            )
     if config.scale <= 0:
         # The largest logit is found before scaling.
         raise Refused(f"scale: got {config.scale}, expected a positive number")
     wish = tuple(sorted(blocks.items())) if blocks else ()
     narrow = jnp.result_type(*(a.dtype for a in arrays.values())) == jnp.bfloat16
     recompute = direction == "backward" and value.dtype == jnp.bfloat16
-    return _plan(direction, config, sizes, narrow, None if mask is None else mask.shape, chip, wish, recompute)
+    return _plan(
+        direction, config, sizes, narrow, None if mask is None else mask.shape, chip, wish, recompute
+    )
 
 
 def default_blocks(direction: Direction, keys: int) -> dict[str, int]:
@@ -167,7 +170,9 @@ def _wishes(direction, keys, wish) -> Iterator[tuple[int, list[tuple[int, int]]]
     for width in (k, 16) if k > 16 else (k,):
         most = j if width == k else PAIRS // width
         # A step has at least 32 pairs, so that its copies are whole lines.
-        smaller = [(size, count) for count in (2, 1) for size in (8, 4, 2, 1) if size <= most and size * width >= 32]
+        smaller = [
+            (size, count) for count in (2, 1) for size in (8, 4, 2, 1) if size <= most and size * width >= 32
+        ]
         first = [(j, stages)] if width == k else []
         yield width, [*first, *sorted(smaller, key=lambda pair: (-min(pair[1], 2), -pair[0]))]
 
