@@ -11,7 +11,8 @@ split into bfloat16 parts and multiplied in three (values) or six (linear logits
 
 The gradient of a logit is P (dP - delta), delta = sum P dP = dout . out. Where a softmax is nearly all at one
 pair the difference is small, and an output rounded to 16 bits gives a delta that is wrong by more than that.
-The backward pass of 16-bit values therefore computes the output again, in float32, which costs a forward pass.
+The backward pass of 16-bit values therefore computes the output again, in float32, which costs a forward
+pass, and takes W as two numbers.
 """
 
 import dataclasses

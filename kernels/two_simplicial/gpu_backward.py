@@ -223,8 +223,8 @@ def pair_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
     Args:
       plan: sizes; j_block * k_block is 64.
       operands: those of `query_side`, but one `rows` [Z, 4, N] of s, e, the log-sum-exp times log2 e, and
-        delta instead of the vectors (of the linear logits s and e are not used); bj [Z, J] instead of bb, each
-        step's padded to a line.
+        delta instead of the vectors (of the linear logits s and e are not used); bj [Z, J] instead of bb,
+        each step's padded to a line.
     """
     names = [*pair_layout(plan).specs, *_pair_names(plan)]
     operands = {name: operands[name] for name in names}

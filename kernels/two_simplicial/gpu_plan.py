@@ -92,9 +92,7 @@ def plan(
         if array.dtype not in (jnp.float32, jnp.bfloat16):
             raise Refused(f"{name}: got dtype {array.dtype}, expected float32 or bfloat16")
         if symbols := [str(size) for size in array.shape if not isinstance(size, int)]:
-            raise Refused(
-                f"{name}: got the symbolic size {symbols[0]}, expected a number; 'xla' takes any"
-            )
+            raise Refused(f"{name}: got the symbolic size {symbols[0]}, expected a number; 'xla' takes any")
     sizes = (*query.shape, key1.shape[1], value.shape[-1], bilinear.shape[1])
     _, _, _, d, m, e, f = sizes
     if m < LEAST_KEYS:
