@@ -8,6 +8,11 @@ P (dP - delta). Of the triple product g = dlogit * s / t is what is summed, with
 `pairwise.Gradients`.
 """
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
@@ -17,10 +22,43 @@ from jaxtyping import Array
 from kernels.softmax import LOG2E
 from kernels.two_simplicial import gpu_tiles as tiles
 from kernels.two_simplicial.gpu_forward import linear_factors, pair_specs, restrict
-from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
+from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Layout, Tiling
 
 
-def query_side(plan: Plan, operands: dict[str, Array]) -> tuple[Array, ...]:
+def query_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layout:
+    """What `query_side` needs; in the kernel, for the program with these indices."""
+    tile, k = (program["tile"], program["k"]) if program else (0, 0)
+    z, q, steps, n = plan.groups, plan.queries, plan.k_steps, plan.first
+    width, count = plan.k_block, plan.j_block
+    specs = pair_specs(plan, lambda j: (k, j))
+    if not plan.linear:
+        specs["x"] = plgpu.BlockSpec((count, ROWS), lambda j: (j, tile))
+    if plan.masked:
+        specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda j: (j, tile, k))
+    fetched = [tiles.matrix(ROWS, plan.features, width)] * plan.output_parts
+    arrivals = len(fetched)
+    if plan.linear:
+        shapes = [(z, steps, q, plan.depth)]
+        fetched += [tiles.matrix(ROWS, plan.depth, width)] * plan.query_parts
+        arrivals += plan.query_parts
+        results = [tiles.matrix(ROWS, plan.depth, dtype=jnp.float32)]
+    else:
+        shapes = [(z, steps, n, q), (z, q, plan.second), (z, steps, q)]
+        fetched += [tiles.vector(n), tiles.vector(width)]
+        arrivals += tiles.pieces(n) + tiles.pieces(width)
+        results = [tiles.matrix(ROWS, width, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)]
+        results += [plgpu.SMEM((2, count, ROWS), jnp.float32)]
+    return Layout(
+        grid={"group": z, "tile": plan.q_steps, "k": steps},
+        results=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
+        scratch=(tuple(results), tuple(fetched), plgpu.Barrier(num_arrivals=arrivals)),
+        specs=specs,
+        steps=plan.j_steps,
+        reduces=not plan.linear,
+    )
+
+
+def query_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
     """Sums over pairs.
 
     Of the triple product x [Z, KS, J, N], z [Z, N, K] and aa [Z, KS, N], else q [Z, KS, N, D]. KS are tiles
@@ -32,43 +70,31 @@ def query_side(plan: Plan, operands: dict[str, Array]) -> tuple[Array, ...]:
       operands: those of `gpu_forward.attend`; shift [Z, N], what is subtracted from logits times log2 e (the
         log-sum-exp, of the triple product less log2 s); delta [Z, N]; d0.. [Z, N, F], the output's gradient.
     """
-    z, q, k, n = plan.groups, plan.q_steps * ROWS, plan.k_steps, plan.first
-    fetched = [tiles.matrix(ROWS, plan.features, plan.k_block)] * plan.value_parts
-    if plan.linear:
-        shapes = [(z, k, q, plan.depth)]
-        fetched += plan.queries_of_tile()
-        results = [tiles.matrix(ROWS, plan.depth, dtype=jnp.float32)]
-    else:
-        shapes = [(z, k, n, q), (z, q, plan.second), (z, k, q)]
-        fetched += plan.vectors()
-        results = [tiles.matrix(ROWS, plan.k_block, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)]
-        results += [plgpu.SMEM((2, plan.j_block, ROWS), jnp.float32)]
-    scratch = (tuple(results), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched)))
-    return plan.launch("query_side", _query_side, operands, shapes, scratch, group=z, tile=plan.q_steps, k=k)
+    names = [*query_layout(plan).specs, *(f"d{p}" for p in range(plan.output_parts)), "shift", "delta"]
+    names += [f"q{p}" for p in range(plan.query_parts)] if plan.linear else ["bb", "cc", "s", "e", "z"]
+    operands = {name: operands[name] for name in names}
+    return tiles.launch(plan, "query_side", _query_side, query_layout(plan), operands)
 
 
-def _query_side(plan, inputs, *references):
+def _query_side(plan, program, inputs, *references):
     outs, (results, fetched, barrier) = references[:-3], references[-3:]
-    group, tile, k = (lax.axis_index(name) for name in ("group", "tile", "k"))
+    group, tile, k = program.values()
     here = pl.ds(pl.multiple_of(tile * ROWS, ROWS), ROWS)
     width, count = plan.k_block, plan.j_block
-    names = [f"d{p}" for p in range(plan.value_parts)]
+    names = [f"d{p}" for p in range(plan.output_parts)]
     names += [f"q{p}" for p in range(plan.query_parts)]
     copies = [(inputs[name].at[group, here], fetched[i]) for i, name in enumerate(names)]
     if not plan.linear:
-        copies += [
-            (inputs[name].at[group], target) for name, target in zip(("bb", "cc"), fetched[-2:], strict=True)
-        ]
+        bb, cc = fetched[-2:]
+        line = tiles.line(width)
+        copies += tiles.copies(inputs["bb"].at[group], bb)
+        copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], cc)]
     tiles.fetch(copies, barrier)
-    douts, queries = fetched[: plan.value_parts], fetched[plan.value_parts : len(names)]
+    douts, queries = fetched[: plan.output_parts], fetched[plan.output_parts : len(names)]
     shift, delta = (
         tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in ("shift", "delta")
     )
-    specs = pair_specs(plan, lambda j: (k, j))
-    if not plan.linear:
-        specs["x"] = plgpu.BlockSpec((count, ROWS), lambda j: (j, tile))
-    if plan.masked:
-        specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda j: (j, tile, k))
+    specs = query_layout(plan, program).specs
     arguments = [inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs]
     options = {"grid": (plan.j_steps,), "in_specs": list(specs.values()), "max_concurrent_steps": plan.stages}
 
@@ -92,11 +118,10 @@ def _query_side(plan, inputs, *references):
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(results[0], outs[0].at[group, k, here])
     else:
-        bb, cc = fetched[-2:]
         s, e = (tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in "se")
         z = tiles.load(plan, inputs["z"].at[group, here, pl.ds(k * width, width)], TILE)
         zz = z * z
-        cc = tiles.columns(tiles.load(plan, cc.at[pl.ds(k * width, width)], COLUMN))
+        cc = tiles.columns(tiles.load(plan, cc.at[pl.ds(0, width)], COLUMN))
 
         def step(indices, *references):
             (j,) = indices
@@ -140,62 +165,22 @@ def _dweight(plan, douts, block, i):
     return tiles.multiply(plan, (ROWS, plan.k_block), tiles.cross(douts, values))
 
 
-def pair_side(plan: Plan, operands: dict[str, Array]) -> tuple[Array, ...]:
-    """Sums over queries: w [Z, J*K, F], and of the triple product sums [Z, JS, R, K], else c [Z, J*K, D].
-
-    JS are steps of `j_block` keys j, and R its 2 j_block + 2 rows of sums: y for each j, bb for each j (to be
-    summed over k), cc (to be summed over JS), and one that is not used. c is for a scale of 1.
-
-    Args:
-      plan: sizes; j_block * k_block is a multiple of 64.
-      operands: those of `query_side`, but one `rows` [Z, 4, N] of s, e, the log-sum-exp times log2 e, and
-        delta instead of the vectors; of the linear logits s and e are not used.
-    """
-    width, count = plan.k_block, plan.j_block
-    pairs = count * width
-    weights = plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=tiles.swizzled(plan.features, width))
-    fetched = [tiles.matrix(pairs, plan.features, width)] * plan.value_parts
-    exchange = [weights] * plan.weight_parts
-    shapes: list[tuple[int, ...]] = [(plan.groups, plan.first * plan.second, plan.features)]
-    results = [tiles.matrix(pairs, plan.features, dtype=jnp.float32)]
-    if plan.linear:
-        transforms = tiles.swizzled(plan.depth, width)
-        fetched += [tiles.matrix(pairs, plan.depth, width)] * plan.key_parts
-        exchange += [plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=transforms)] * plan.weight_parts
-        shapes += [(plan.groups, plan.first * plan.second, plan.depth)]
-        results += [tiles.matrix(pairs, plan.depth, dtype=jnp.float32)]
-    else:
-        fetched += [plgpu.SMEM((count, width), jnp.float32), *plan.vectors()]
-        shapes += [(plan.groups, plan.j_steps, 2 * count + 2, plan.second)]
-        results += [plgpu.SMEM((2 * count + 2, width), jnp.float32)]
-    fetched += [plgpu.SMEM((count, width), jnp.float32)] * plan.biased
-    scratch = (tuple(results), tuple(exchange), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched)))
-    steps = {"j": plan.j_steps, "k": plan.k_steps}
-    return plan.launch("pair_side", _pair_side, operands, shapes, scratch, group=plan.groups, **steps)
-
-
-def _pair_side(plan, inputs, *references):
-    outs, (results, exchange, fetched, barrier) = references[:-4], references[-4:]
-    group, j, k = (lax.axis_index(name) for name in ("group", "j", "k"))
-    width, count = plan.k_block, plan.j_block
-    flat = pl.ds((k * plan.j_steps + j) * count * width, count * width)
-    square_block = (pl.ds(j * count, count), pl.ds(k * width, width))
-    places: dict[str, tuple] = {f"w{p}": (group, flat) for p in range(plan.value_parts)}
-    if plan.linear:
-        places |= {f"c{p}": (group, flat) for p in range(plan.key_parts)}
-    else:
-        places |= {"y": (group, *square_block), "bb": (group,), "cc": (group,)}
-    if plan.biased:
-        places["bias"] = (plan.example(group, inputs["bias"].shape[0]), *square_block)
-    fetched = dict(zip(places, fetched, strict=True))
-    tiles.fetch([(inputs[name].at[place], fetched[name]) for name, place in places.items()], barrier)
+def pair_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layout:
+    """What `pair_side` needs; in the kernel, for the program with these indices."""
+    j, k = (program["j"], program["k"]) if program else (0, 0)
+    width, count, pairs = plan.k_block, plan.j_block, plan.pairs
+    z, flat = plan.groups, (plan.groups, plan.first * plan.second)
+    # The operands of a matrix instruction have one swizzle, and these meet each other in four of them.
+    transforms = tiles.swizzled(math.gcd(plan.features, plan.depth), width)
 
     def row_tile(features):
-        transforms = tiles.swizzled(features, width)
         return plgpu.BlockSpec((ROWS, features), lambda i: (i, 0), transforms=transforms)
 
+    def matrix(rows, columns):
+        return plgpu.SMEM((rows, columns), jnp.bfloat16, transforms=transforms)
+
     specs = {"rows": plgpu.BlockSpec((4, ROWS), lambda i: (0, i))}
-    specs |= {f"d{p}": row_tile(plan.features) for p in range(plan.value_parts)}
+    specs |= {f"d{p}": row_tile(plan.features) for p in range(plan.output_parts)}
     if plan.linear:
         specs |= {f"q{p}": row_tile(plan.depth) for p in range(plan.query_parts)}
     else:
@@ -203,6 +188,75 @@ def _pair_side(plan, inputs, *references):
         specs["x"] = plgpu.BlockSpec((count, ROWS), lambda i: (j, i))
     if plan.masked:
         specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda i: (j, i, k))
+    exchange = [matrix(ROWS, pairs)] * plan.weight_parts
+    fetched = [matrix(pairs, plan.features)] * plan.value_parts
+    shapes = [jax.ShapeDtypeStruct((*flat, plan.features), jnp.bfloat16)] * plan.output_parts
+    results = []
+    if plan.linear:
+        fetched += [matrix(pairs, plan.depth)] * plan.key_parts
+        shapes += [jax.ShapeDtypeStruct((*flat, plan.depth), jnp.bfloat16)] * plan.key_parts
+    else:
+        fetched += [plgpu.SMEM((count, width), jnp.float32), tiles.vector(count), tiles.vector(width)]
+        sums = (z, plan.j_steps, count + 2, plan.second), (z, plan.k_steps, plan.first, ROWS)
+        shapes += [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in sums]
+        results = [plgpu.SMEM((count + 2, width), jnp.float32), plgpu.SMEM((count, ROWS), jnp.float32)]
+    fetched += [plgpu.SMEM((count, width), jnp.float32)] * plan.biased
+    return Layout(
+        grid={"group": z, "j": plan.j_steps, "k": plan.k_steps},
+        results=tuple(shapes),
+        scratch=(tuple(results), tuple(exchange), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched))),
+        specs=specs,
+        steps=plan.q_steps,
+        reduces=not plan.linear,
+    )
+
+
+def pair_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
+    """Sums over queries: w0.. [Z, J*K, F], then c0.. [Z, J*K, D] for a scale of 1, or those of the product.
+
+    w0.. are bfloat16 numbers that add up to the gradient of W, as many as those of the output's gradient, and
+    c0.. to that of C. Of the
+    triple product there are sums [Z, JS, R, K] and bb [Z, KS, J, ROWS]. JS are steps of `j_block` keys j; R
+    are j_block rows of y, and one of cc that is to be summed over JS (and one that is not used); bb is to be
+    summed over KS and ROWS.
+
+    Args:
+      plan: sizes; j_block * k_block is 64.
+      operands: those of `query_side`, but one `rows` [Z, 4, N] of s, e, the log-sum-exp times log2 e, and
+        delta instead of the vectors (of the linear logits s and e are not used); bj [Z, J] instead of bb,
+        each step's padded to a line.
+    """
+    names = [*pair_layout(plan).specs, *_pair_names(plan)]
+    operands = {name: operands[name] for name in names}
+    return tiles.launch(plan, "pair_side", _pair_side, pair_layout(plan), operands)
+
+
+def _pair_names(plan: Tiling) -> list[str]:
+    """What a program of `pair_side` fetches once."""
+    names = [f"w{p}" for p in range(plan.value_parts)]
+    names += [f"c{p}" for p in range(plan.key_parts)] if plan.linear else ["y", "bj", "cc"]
+    return names + ["bias"] * plan.biased
+
+
+def _pair_side(plan, program, inputs, *references):
+    outs, (results, exchange, fetched, barrier) = references[:-4], references[-4:]
+    group, j, k = program.values()
+    width, count, pairs = plan.k_block, plan.j_block, plan.pairs
+    flat = pl.ds(pl.multiple_of((k * plan.j_steps + j) * pairs, pairs), pairs)
+    square_block = (pl.ds(j * count, count), pl.ds(k * width, width))
+    fetched = dict(zip(_pair_names(plan), fetched, strict=True))
+    copies = []
+    for name, target in fetched.items():
+        if name in ("y", "bias"):
+            place = plan.example(group, inputs[name].shape[0]), *square_block
+        elif name in ("bj", "cc"):
+            size = target.shape[0]
+            place = group, pl.ds(pl.multiple_of((j if name == "bj" else k) * size, size), size)
+        else:
+            place = group, flat
+        copies.append((inputs[name].at[place], target))
+    tiles.fetch(copies, barrier)
+    specs = pair_layout(plan, program).specs
     arguments = [inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs]
     options = {"grid": (plan.q_steps,), "in_specs": list(specs.values()), "max_concurrent_steps": plan.stages}
     dvalues = tiles.zeros(plan, (count * width, plan.features))
@@ -210,15 +264,22 @@ def _pair_side(plan, inputs, *references):
     def opened(references):
         block = {**fetched, **dict(zip(specs, references, strict=True))}
         vectors = [tiles.rows(tiles.load(plan, block["rows"].at[r], ROW), width) for r in range(4)]
-        return block, [block[f"d{p}"] for p in range(plan.value_parts)], vectors
+        return block, [block[f"d{p}"] for p in range(plan.output_parts)], vectors
 
-    def exchanged(first, i, tile):
+    def exchanged(i, tile):
         """Lays a tile of P, or of the logits' gradients, down to be read as columns."""
-        for p, part in enumerate(tiles.split(tile, plan.weight_parts)):
-            exchange[first + p][:, pl.ds(i * width, width)] = part
+        for part, target in zip(tiles.split(tile, plan.weight_parts), exchange, strict=True):
+            target[:, pl.ds(i * width, width)] = part
 
-    def across(first):
-        return [tile.transpose((1, 0)) for tile in exchange[first : first + plan.weight_parts]]
+    across = [tile.transpose((1, 0)) for tile in exchange]
+
+    def store(gradient, name, parts, first):
+        """Writes the parts of a gradient over what it is the gradient of, and copies them out."""
+        for p, part in enumerate(tiles.split(gradient, parts)):
+            fetched[f"{name}{p}"][...] = part
+        plgpu.commit_smem()
+        for p in range(parts):
+            plgpu.copy_smem_to_gmem(fetched[f"{name}{p}"], outs[first + p].at[group, flat])
 
     if plan.linear:
 
@@ -226,21 +287,24 @@ def _pair_side(plan, inputs, *references):
             *references, (dvalues, dkeys) = references
             block, douts, (_, _, shift, delta) = opened(references)
             queries = [block[f"q{p}"] for p in range(plan.query_parts)]
+            weights = []
             for i, factors in enumerate(linear_factors(plan, queries, block)):
                 logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2E)
-                weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
-                exchanged(0, i, weight)
-                exchanged(plan.weight_parts, i, weight * (_dweight(plan, douts, block, i) - delta))
+                weights.append(jnp.exp2(restrict(plan, logit, block, i) - shift))
+                exchanged(i, weights[i])
             plgpu.commit_smem()
-            dvalues = tiles.multiply(plan, dvalues, tiles.cross(across(0), douts))
-            factors = tiles.cross(across(plan.weight_parts), queries[: plan.value_parts])
+            dvalues = tiles.multiply(plan, dvalues, tiles.cross(across, douts))
+            for i, weight in enumerate(weights):
+                exchanged(i, weight * (_dweight(plan, douts, block, i) - delta))
+            plgpu.commit_smem()
+            factors = tiles.cross(across, queries[: plan.value_parts])
             return dvalues, tiles.multiply(plan, dkeys, factors)
 
-        carry = dvalues, tiles.zeros(plan, (count * width, plan.depth))
-        dvalues, results[1][...] = plgpu.emit_pipeline(linear_step, init_carry=carry, **options)(*arguments)
-        target = outs[1].at[group, flat]
+        carry = dvalues, tiles.zeros(plan, (pairs, plan.depth))
+        dvalues, dkeys = plgpu.emit_pipeline(linear_step, init_carry=carry, **options)(*arguments)
+        store(dkeys, "c", plan.key_parts, plan.output_parts)
     else:
-        cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(k * width, width)], COLUMN))
+        cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(0, width)], COLUMN))
 
         def step(_, *references):
             *references, (dvalues, dys, dbbs, dcc) = references
@@ -251,27 +315,29 @@ def _pair_side(plan, inputs, *references):
             for i in range(count):
                 x = tiles.load(plan, block["x"].at[i], ROW)
                 y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
-                square = tiles.squares(plan, x, block["bb"][j * count + i], z, zz, y, cc, e)
+                square = tiles.squares(plan, x, block["bj"][i], z, zz, y, cc, e)
                 inverse = tiles.special(plan, "rsqrt", square)
                 weight = jnp.exp2(restrict(plan, square * inverse * s, block, i) - shift)
-                exchanged(0, i, weight)
+                exchanged(i, weight)
                 g = weight * (_dweight(plan, douts, block, i) - delta) * (inverse * natural)
                 dys = _with(dys, i, dys[i] + g * (y - tiles.rows(x, width) * z))
-                dbbs = _with(dbbs, i, dbbs[i] + g * zz)
+                dbbs = _with(dbbs, i, dbbs[i] + jnp.sum(g * zz, axis=1))
                 dcc = dcc + g * tiles.rows(x * x, width)
             plgpu.commit_smem()
-            return tiles.multiply(plan, dvalues, tiles.cross(across(0), douts)), dys, dbbs, dcc
+            return tiles.multiply(plan, dvalues, tiles.cross(across, douts)), dys, dbbs, dcc
 
         empty = tiles.zeros(plan, (ROWS, width))
-        carry = dvalues, (empty,) * count, (empty,) * count, empty
+        # Of z^2 a sum over k will do: one number a query in registers, not a tile.
+        carry = dvalues, (empty,) * count, (tiles.zeros(plan, (ROWS,), ROW),) * count, empty
         dvalues, dys, dbbs, dcc = plgpu.emit_pipeline(step, init_carry=carry, **options)(*arguments)
-        for r, tile in enumerate((*dys, *dbbs, dcc, dcc)):
-            results[1][r, :] = jnp.sum(tile, axis=0)
-        target = outs[1].at[group, j, :, pl.ds(k * width, width)]
-    results[0][...] = dvalues
-    plgpu.commit_smem()
-    plgpu.copy_smem_to_gmem(results[0], outs[0].at[group, flat])
-    plgpu.copy_smem_to_gmem(results[1], target)
+        for r, tile in enumerate((*dys, dcc, dcc)):
+            results[0][r, :] = jnp.sum(tile, axis=0)
+        for i, dbb in enumerate(dbbs):
+            results[1][i, :] = dbb
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(results[0], outs[-2].at[group, j, :, pl.ds(k * width, width)])
+        plgpu.copy_smem_to_gmem(results[1], outs[-1].at[group, k, pl.ds(j * count, count)])
+    store(dvalues, "w", plan.output_parts, 0)
     plgpu.wait_smem_to_gmem(0)
 
 

@@ -5,47 +5,69 @@ fetched ahead into shared memory. Logits and softmax live in registers and are r
 exponentials are the left operand of P @ W where they stand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles as tiles
-from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
+from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Layout, Specs, Tiling
 
 
-def attend(plan: Plan, operands: dict[str, Array]) -> tuple[Array, Array]:
+def layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layout:
+    """What `attend` needs; in the kernel, for the program with these indices."""
+    tile = program["tile"] if program else 0
+    width, count, rows = plan.k_block, plan.j_block, (plan.groups, plan.queries)
+    specs = pair_specs(plan, lambda k, j: (k, j))
+    if not plan.linear:
+        specs["z"] = plgpu.BlockSpec((ROWS, width), lambda k, j: (tile, k))
+        specs["x"] = plgpu.BlockSpec((count, ROWS), lambda k, j: (j, tile))
+    if plan.masked:
+        specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda k, j: (j, tile, k))
+    results = tiles.matrix(ROWS, plan.features, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)
+    if plan.linear:
+        fetched = [tiles.matrix(ROWS, plan.depth, width)] * plan.query_parts
+        arrivals = len(fetched)
+    else:
+        sizes = plan.first, plan.k_steps * tiles.line(width)
+        fetched, arrivals = [tiles.vector(size) for size in sizes], sum(map(tiles.pieces, sizes))
+    return Layout(
+        grid={"group": plan.groups, "tile": plan.q_steps},
+        results=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((*rows, plan.features), rows)),
+        scratch=(*results, *fetched, plgpu.Barrier(num_arrivals=arrivals)),
+        specs=specs,
+        steps=plan.k_steps * plan.j_steps,
+        reduces=True,
+    )
+
+
+def attend(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, Array]:
     """Attended values [Z, N, F] float32 and log2 of the denominators [Z, N], about -1e30 where all is masked.
 
     Args:
       plan: sizes.
-      operands: by name, as `gpu.py` makes them: of the triple product x [Z, J, N], z [Z, N, K], y [Z, J, K],
-        bb [Z, J], cc [Z, K], s (times log2 e) and e [Z, N], or of the linear logits q0.. [Z, N, D] and c0..
-        [Z, J*K, D]; w0.. [Z, J*K, F]; bias [Z or fewer, J, K]; mask int8 [batch or 1, J, N, K].
+      operands: by name, as `gpu_operands.py` makes them: of the triple product x [Z, J, N], z [Z, N, K], y
+        [Z, J, K], bb [Z, J], cc [Z, K] (tiles of k padded to lines, as J is), s (times log2 e) and e [Z, N],
+        or of the linear logits q0.. [Z, N, D] and c0.. [Z, J*K, D]; w0.. [Z, J*K, F]; bias [batch or 1, J,
+        K]; mask int8 [batch or 1, J, N, K].
     """
-    results = tiles.matrix(ROWS, plan.features, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)
-    fetched = plan.queries_of_tile() if plan.linear else plan.vectors()
-    rows = plan.groups, plan.queries
-    out, lse = plan.launch(
-        "forward",
-        _attend,
-        operands,
-        [(*rows, plan.features), rows],
-        (*results, *fetched, plgpu.Barrier(num_arrivals=len(fetched))),
-        group=plan.groups,
-        tile=plan.q_steps,
-    )
+    names = [*layout(plan).specs]
+    names += [f"q{p}" for p in range(plan.query_parts)] if plan.linear else ["bb", "cc", "s", "e"]
+    operands = {name: operands[name] for name in names}
+    out, lse = tiles.launch(plan, "forward", _attend, layout(plan), operands)
     return out, lse
 
 
-def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
-    group, tile = lax.axis_index("group"), lax.axis_index("tile")
+def _attend(plan, program, inputs, out, lse, out_tile, lse_tile, *fetched):
+    group, tile = program["group"], program["tile"]
     start = pl.multiple_of(tile * ROWS, ROWS)
     width, count = plan.k_block, plan.j_block
+    specs = layout(plan, program).specs
     *here, barrier = fetched
     if plan.linear:
         tiles.fetch(
@@ -54,7 +76,8 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         )
         factor = plan.scale * LOG2E
     else:
-        tiles.fetch([(inputs["bb"].at[group], here[0]), (inputs["cc"].at[group], here[1])], barrier)
+        vectors = [(inputs[name].at[group], here[i]) for i, name in enumerate(("bb", "cc"))]
+        tiles.fetch([copy for pair in vectors for copy in tiles.copies(*pair)], barrier)
         s, e = (tiles.load(plan, inputs[n].at[group, pl.ds(start, ROWS)], ROW) for n in "se")
 
     def step(indices, *references):
@@ -68,7 +91,7 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         else:
             z = tiles.load(plan, block["z"], TILE)
             zz = z * z
-            cc = tiles.columns(tiles.load(plan, here[1].at[pl.ds(k * width, width)], COLUMN))
+            cc = tiles.columns(tiles.load(plan, here[1].at[pl.ds(k * tiles.line(width), width)], COLUMN))
             scores = []
             for i in range(count):
                 x = tiles.load(plan, block["x"].at[i], ROW)
@@ -106,12 +129,6 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         accumulator = accumulator * tiles.rows(shrink, plan.features)
         return tiles.multiply(plan, accumulator, factors), above, total
 
-    specs = pair_specs(plan, lambda k, j: (k, j))
-    if not plan.linear:
-        specs["z"] = plgpu.BlockSpec((ROWS, width), lambda k, j: (tile, k))
-        specs["x"] = plgpu.BlockSpec((count, ROWS), lambda k, j: (j, tile))
-    if plan.masked:
-        specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda k, j: (j, tile, k))
     pipeline = plgpu.emit_pipeline(
         step,
         grid=(plan.k_steps, plan.j_steps),
@@ -137,7 +154,7 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
     plgpu.wait_smem_to_gmem(0)
 
 
-def pair_specs(plan: Plan, place: Callable) -> dict[str, plgpu.BlockSpec]:
+def pair_specs(plan: Tiling, place: Callable) -> Specs:
     """Blocks of what belongs to pairs of keys: W, C, y and the bias.
 
     Args:
@@ -165,7 +182,7 @@ def pair_specs(plan: Plan, place: Callable) -> dict[str, plgpu.BlockSpec]:
     return specs
 
 
-def linear_factors(plan: Plan, queries, block) -> list[list[tuple]]:
+def linear_factors(plan: Tiling, queries, block) -> list[list[tuple]]:
     """For each j of a step the products whose sum is q . C_jk."""
     width = plan.k_block
     return [
@@ -177,7 +194,7 @@ def linear_factors(plan: Plan, queries, block) -> list[list[tuple]]:
     ]
 
 
-def restrict(plan: Plan, score, block, i: int):
+def restrict(plan: Tiling, score, block, i: int):
     """Logits of a tile with -1e30 where the pair is padding or masked."""
     if plan.biased:
         score = score + tiles.columns(tiles.load(plan, block["bias"].at[i], COLUMN))

@@ -7,8 +7,8 @@ Letters: B batch, H heads, Z = B*H, N queries (i), M keys, J and K the keys in f
 features of keys, values and output.
 """
 
-import math
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,14 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernels.arrays import filled, round_up
+from kernels.arrays import filled
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
-from kernels.two_simplicial.gpu_tiles import ROWS, Plan
+from kernels.two_simplicial.gpu_plan import Plan
+from kernels.two_simplicial.gpu_tiles import Tiling
 from kernels.two_simplicial.reference import Config
-
-# What W and its like may take at a time.
-CHUNK_BYTES = 64 << 20
 
 
 class Piece(NamedTuple):
@@ -31,70 +29,93 @@ class Piece(NamedTuple):
 
     key1: Float[Array, "B J H D"]
     value: Float[Array, "B J H E"]
-    bias: Float[Array, "Zb J K"] | None
-    mask: Array | None  # int8 [Bb, J, N, K]
+    present: Array  # [J], False for padding
+    mask: Array | None  # [Bb, N or 1, J, M or 1]; None where the mask has no axis J
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A call of the kernels, prepared."""
+    """A chunk of examples, prepared."""
 
-    plan: Plan  # sizes of one kernel call
+    tiling: Tiling  # sizes that the kernels agree on
     config: Config
-    query: Array  # padded to whole tiles, like the other arrays, all of one type
+    query: Array  # [B, N, H, D], padded to whole tiles, like the other arrays, all of one type
     key2: Array  # the keys in second place
     value: Array  # the values in second place
     bilinear: Array  # one map a head
+    mask: Array | None  # of pairs or triples, without an axis J: [Bb, N or 1, 1, M or 1]
     pieces: Piece  # slices of keys in first place, on a leading axis
     rows: Array | None  # where a query may attend to anything, [B or 1, N, 1, 1]
     shared: dict[str, Array]  # operands of the kernels that all slices have
-    sizes: tuple[int, int, int, int]  # N, M, D and F before padding
+    keys: int  # M before padding
 
-    def each_chunk(self, function: Callable[[Piece], Any]) -> Any:
-        """The function's results for all slices, stacked on a new first axis."""
-        if self.pieces.key1.shape[0] == 1:
-            return jax.tree.map(lambda a: a[None], function(jax.tree.map(lambda a: a[0], self.pieces)))
-        return jax.lax.map(function, self.pieces)
+    def over_slices(self, function: Callable[[Any, Piece], tuple[Any, Any]], carry: Any) -> tuple[Any, Any]:
+        """`jax.lax.scan` over the slices, without a loop if there is one."""
+        if self.pieces.key1.shape[0] > 1:
+            return jax.lax.scan(function, carry, self.pieces)
+        carry, results = function(carry, jax.tree.map(lambda a: a[0], self.pieces))
+        return carry, jax.tree.map(lambda a: a[None], results)
 
     def operands(self, piece: Piece) -> dict[str, Array]:
         """Everything that the kernels read for one slice."""
-        result = dict(self.shared)
-        if self.plan.linear:
+        tiling, result = self.tiling, dict(self.shared)
+        if tiling.linear:
             pairs = key_pairs(self.config, piece.key1, self.key2)
-            parts = gpu_tiles.split(self.ordered(pairs, self.plan.depth), self.plan.key_parts)
+            parts = gpu_tiles.split(self.ordered(pairs, tiling.depth), tiling.key_parts)
             result |= {f"c{p}": part for p, part in enumerate(parts)}
         else:
             found = pairwise.products(self.config, self.query, piece.key1, self.key2)
-            result |= {"x": grouped(found.x), "y": grouped(found.y), "bb": lines(grouped(found.bb))}
-        pairs = value_pairs(piece.value, self.value, self.bilinear)
-        parts = gpu_tiles.split(self.ordered(pairs, self.plan.features), self.plan.value_parts)
+            bb = grouped(found.bb)
+            result |= {"x": grouped(found.x), "y": grouped(found.y), "bb": lines(bb, tiling.first)}
+            result["bj"] = lines(bb, gpu_tiles.PAIRS // tiling.k_block)
+        pairs = value_pairs(piece.value, self.value, self.bilinear, tiling.value_parts)
+        parts = gpu_tiles.split(self.ordered(pairs, tiling.features), tiling.value_parts)
         result |= {f"w{p}": part for p, part in enumerate(parts)}
-        result |= {"bias": piece.bias} if piece.bias is not None else {}
-        result |= {"mask": piece.mask} if piece.mask is not None else {}
+        return result | self.masks(piece)
+
+    def masks(self, piece: Piece) -> dict[str, Array]:
+        """The bias of pairs and the mask of triples, where there are any."""
+        tiling, result = self.tiling, {}
+        mask = self.mask if piece.mask is None else piece.mask
+        if tiling.biased:
+            real = piece.present[:, None] & (jnp.arange(tiling.second) < self.keys)[None]
+            allowed = real[None]
+            if mask is not None and not tiling.masked:
+                allowed = allowed & self.filled_keys(mask)[:, 0]
+            result["bias"] = jnp.where(allowed, 0.0, MASKED)
+        if tiling.masked:
+            assert mask is not None
+            size = mask.shape[0], tiling.queries, tiling.first, tiling.second
+            mask = self.filled_keys(mask)
+            mask = jnp.broadcast_to(filled(mask, 1, size[1]) if mask.shape[1] > 1 else mask, size)
+            result["mask"] = mask.astype(jnp.int8).swapaxes(1, 2)
         return result
 
+    def filled_keys(self, mask: Array) -> Array:
+        """The last axis padded, unless it stands for all keys."""
+        return mask if mask.shape[3] == 1 else filled(mask, 3, self.tiling.second)
+
     def backward_operands(
-        self, out: Float[Array, "B N H F"], lse: Float[Array, "B H N"], dout: Float[Array, "B N H F"]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        self, lse: Float[Array, "B H N"], delta: Float[Array, "B H N"], dout: Float[Array, "B N H F"]
+    ) -> dict[str, Array]:
         """Returns the additional inputs of the two backward kernels, `query_side` and `pair_side`."""
-        plan = self.plan
+        tiling = self.tiling
         dout = dout.astype(jnp.float32)
         if self.rows is not None:
             dout = jnp.where(self.rows, dout, 0.0)
+            allowed = self.rows[:, None, :, 0, 0]
             # Whose logits were not masked in the kernel: no weight at all.
-            lse = jnp.where(self.rows[:, None, :, 0, 0], lse, -MASKED)
-        delta = pairwise.product("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
-        delta, shift = (filled(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2E))
-        flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
-        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.value_parts))}
-        if plan.linear:
+            lse, delta = jnp.where(allowed, lse, -MASKED), jnp.where(allowed, delta, 0.0)
+        delta, shift = (filled(grouped(a), 1, tiling.queries) for a in (delta, lse * LOG2E))
+        flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, tiling.features), 1, tiling.queries)
+        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.output_parts))}
+        if tiling.linear:
             s = e = jnp.zeros_like(shift)
             weighted = shift
         else:
             s, e = self.shared["s"], self.shared["e"]
             weighted = shift - jnp.log2(s / LOG2E)
-        vectors = jnp.stack([s, e, shift, delta], axis=1)
-        return {**douts, "shift": weighted, "delta": delta}, {**douts, "rows": vectors}
+        return {**douts, "shift": weighted, "delta": delta, "rows": jnp.stack([s, e, shift, delta], axis=1)}
 
     def gradients(
         self, piece: Piece, of_queries: tuple[Array, ...], of_pairs: tuple[Array, ...]
@@ -103,52 +124,89 @@ class Problem:
 
         `of_queries` is what `gpu_backward.query_side` returned, `of_pairs` what `pair_side` did.
         """
-        plan = self.plan
-        *_, depth, features = self.sizes
-        if plan.linear:
+        tiling = self.tiling
+        depth, features = self.query.shape[-1], self.bilinear.shape[1]
+        of_values, of_keys = of_pairs[: tiling.output_parts], of_pairs[tiling.output_parts :]
+        if tiling.linear:
             dquery = self.ungrouped(jnp.sum(of_queries[0], axis=1)[..., :depth]).swapaxes(1, 2)
-            dpairs = self.disordered(of_pairs[1], depth) * plan.scale
+            dpairs = self.disordered(of_keys, depth) * tiling.scale
             _, pullback = jax.vjp(
                 lambda *keys: key_pairs(self.config, *keys),
                 piece.key1.astype(jnp.float32),
                 self.key2.astype(jnp.float32),
             )
-            toward_keys = dquery * plan.scale, *pullback(dpairs)
+            toward_keys = dquery * tiling.scale, *pullback(dpairs)
         else:
             dx, dz, daa = of_queries
-            sums = of_pairs[1]
-            count = plan.j_block
-            dbb = sums[:, :, count : 2 * count].reshape(plan.groups, plan.first, plan.second)
+            sums, dbb = of_keys
+            count = sums.shape[2] - 2
             found = pairwise.Gradients(
                 x=jnp.sum(dx, axis=1),
                 z=dz,
-                y=sums[:, :, :count].reshape(plan.groups, plan.first, plan.second),
+                y=sums[:, :, :count].reshape(tiling.groups, tiling.first, tiling.second),
                 aa=jnp.sum(daa, axis=1),
-                bb=jnp.sum(dbb, axis=2),
-                cc=jnp.sum(sums[:, :, 2 * count], axis=1),
+                bb=jnp.sum(dbb, axis=(1, 3)),
+                cc=jnp.sum(sums[:, :, count], axis=1),
             )
             found = pairwise.Gradients(*map(self.ungrouped, found))
             toward_keys = pairwise.pullback(self.query, piece.key1, self.key2, found)
-        dpairs = self.disordered(of_pairs[0], features)
+        dpairs = self.disordered(of_values, features)
         return *toward_keys, *value_pairs_pullback(piece.value, self.value, self.bilinear, dpairs)
 
     def ordered(self, pairs: Float[Array, "B H J K X"], width: int) -> Float[Array, "Z JK Y"]:
         """One row a pair, in the kernels' order, features padded to `width`."""
-        plan = self.plan
+        tiling = self.tiling
         pairs = filled(pairs, 4, width)
-        pairs = pairs.reshape(plan.groups, plan.first, plan.k_steps, plan.k_block, width)
-        return pairs.swapaxes(1, 2).reshape(plan.groups, plan.first * plan.second, width)
+        pairs = pairs.reshape(tiling.groups, tiling.first, tiling.k_steps, tiling.k_block, width)
+        return pairs.swapaxes(1, 2).reshape(tiling.groups, tiling.first * tiling.second, width)
 
-    def disordered(self, pairs: Float[Array, "Z JK Y"], width: int) -> Float[Array, "B H J K X"]:
-        """The inverse of `ordered`."""
-        plan = self.plan
-        pairs = pairs.reshape(plan.groups, plan.k_steps, plan.first, plan.k_block, -1)[..., :width]
+    def disordered(self, parts: tuple[Float[Array, "Z JK Y"], ...], width: int) -> Float[Array, "B H J K X"]:
+        """The sum of parts in the inverse of `ordered`; one part keeps its type."""
+        tiling = self.tiling
+        pairs = parts[0] if len(parts) == 1 else sum(part.astype(jnp.float32) for part in parts)
+        pairs = pairs.reshape(tiling.groups, tiling.k_steps, tiling.first, tiling.k_block, -1)[..., :width]
         pairs = pairs.swapaxes(1, 2)
-        return pairs.reshape(-1, plan.heads, plan.first, plan.second, width)
+        return pairs.reshape(-1, tiling.heads, tiling.first, tiling.second, width)
 
     def ungrouped(self, array: Float[Array, "Z ..."]) -> Float[Array, "B H ..."]:
         """Batch and heads apart."""
-        return array.reshape(-1, self.plan.heads, *array.shape[1:])
+        return array.reshape(-1, self.tiling.heads, *array.shape[1:])
+
+
+def prepare(config: Config, plan: Plan, interpret: bool, *arrays: Any) -> Problem:
+    """Pads a chunk of the inputs, and computes what does not depend on the slice of keys.
+
+    `arrays` are those of `gpu.forward` for `plan.examples` examples, all of one type.
+    """
+    query, key1, key2, value, bilinear, mask = arrays
+    m, tiling = key1.shape[1], dataclasses.replace(plan.tiling, interpret=interpret)
+    rows = None
+    if mask is not None and mask.shape[2:] == (1, 1):
+        rows, mask = mask, None
+
+    def slices(array, axis):
+        array = filled(array, axis, plan.slices * tiling.first)
+        array = array.reshape(*array.shape[:axis], plan.slices, tiling.first, *array.shape[axis + 1 :])
+        return jnp.moveaxis(array, axis, 0)
+
+    sliced = None
+    if mask is not None and mask.shape[2] > 1:
+        sliced, mask = slices(mask, 2), None
+    pieces = Piece(slices(key1, 1), slices(value, 1), slices(jnp.ones(m, bool), 0), sliced)
+    query = filled(query, 1, tiling.queries)
+    key2, value = filled(key2, 1, tiling.second), filled(value, 1, tiling.second)
+    if tiling.linear:
+        flat = filled(grouped(query.swapaxes(1, 2)), 2, tiling.depth)
+        shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.query_parts))}
+    else:
+        found = pairwise.products(config, query, key1[:, :0], key2)
+        shared = {
+            "z": grouped(found.z),
+            "cc": lines(grouped(found.cc), tiling.k_block),
+            "s": grouped(found.s) * LOG2E,
+            "e": grouped(found.e),
+        }
+    return Problem(tiling, config, query, key2, value, bilinear, mask, pieces, rows, shared, m)
 
 
 def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
@@ -156,9 +214,10 @@ def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
     return array.reshape(-1, *array.shape[2:])
 
 
-def lines(vector: Float[Array, "Z X"]) -> Float[Array, "Z Y"]:
-    """Padded to whole lines of shared memory."""
-    return filled(vector, 1, gpu_tiles.line(vector.shape[1]))
+def lines(vector: Float[Array, "Z X"], tile: int) -> Float[Array, "Z Y"]:
+    """Tiles of a vector, each padded to whole lines of shared memory."""
+    tiles = vector.reshape(vector.shape[0], -1, tile)
+    return filled(tiles, 2, gpu_tiles.line(tile)).reshape(vector.shape[0], -1)
 
 
 def key_pairs(
@@ -176,11 +235,18 @@ def key_pairs(
 
 
 def value_pairs(
-    first: Float[Array, "B J H E"], second: Float[Array, "B K H E"], bilinear: Float[Array, "H F E E"]
+    first: Float[Array, "B J H E"],
+    second: Float[Array, "B K H E"],
+    bilinear: Float[Array, "H F E E"],
+    parts: int,
 ) -> Float[Array, "B H J K F"]:
-    """W_jk = B(value_j, value_k), summed in float32."""
-    half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first).astype(first.dtype)
-    return pairwise.product("bhjfs,bkhs->bhjkf", half, second)
+    """W_jk = B(value_j, value_k), of which bfloat16 inputs need as many digits as `parts` numbers hold."""
+    half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first)
+    if first.dtype == jnp.bfloat16:
+        half = jnp.concatenate(gpu_tiles.split(half, parts), axis=-1)
+        second = jnp.concatenate([second] * parts, axis=-1)
+    pairs = pairwise.product("bhjfs,bkhs->bhjkf", half, second)
+    return pairs.astype(first.dtype) if parts == 1 else pairs
 
 
 def value_pairs_pullback(
@@ -200,88 +266,3 @@ def value_pairs_pullback(
     dhalf = product("bhjkf,bkhs->bhjfs", gradient, second).astype(dtype)
     dfirst = product("bhjfs,hfrs->bjhr", dhalf, bilinear)
     return dfirst, dsecond, product("bhjfs,bjhr->hfrs", dhalf, first)
-
-
-def prepare(config: Config, *arrays: Any, blocks: Mapping[str, int], interpret: bool) -> Problem:
-    """Pads the inputs, decides on sizes, and computes what does not depend on the slice of keys.
-
-    Arguments as those of `gpu.forward`.
-    """
-    *inputs, mask = arrays
-    dtype = jnp.result_type(*inputs)
-    query, key1, key2, value, bilinear = (a.astype(dtype) for a in inputs)
-    batch, n, heads, depth = query.shape
-    m, features = key1.shape[1], bilinear.shape[1]
-    narrow, linear = dtype == jnp.bfloat16, config.logit != "unsigned"
-    key_parts = (2 if narrow else 3) if linear else 0
-    queries, second = round_up(n, ROWS), round_up(m, blocks["k"])
-    wide = {"features": round_up(features, 16), "depth": round_up(depth, 16) if linear else 0}
-
-    # Slices of keys in first place: as few as fit, all of one size.
-    one = 2 * batch * heads * second * (wide["features"] * (1 if narrow else 3) + wide["depth"] * key_parts)
-    chunks = math.ceil(m / max(CHUNK_BYTES // one, blocks["j"]))
-    first = round_up(math.ceil(m / chunks), blocks["j"])
-    chunks = math.ceil(m / first)
-
-    rows, of_pairs, of_triples = _masks(mask)
-    if of_pairs is None and (chunks * first != m or second != m):
-        of_pairs = jnp.ones((1, 1, m, m), bool)
-    plan = Plan(
-        linear=linear,
-        groups=batch * heads,
-        heads=heads,
-        queries=queries,
-        first=first,
-        second=second,
-        scale=config.scale,
-        value_parts=1 if narrow else 3,
-        weight_parts=1 if narrow else 2,
-        query_parts=(1 if narrow else 3) if linear else 0,
-        key_parts=key_parts,
-        biased=of_pairs is not None,
-        masked=of_triples is not None,
-        j_block=blocks["j"],
-        k_block=blocks["k"],
-        stages=blocks["stages"],
-        interpret=interpret,
-        **wide,
-    )
-
-    def slices(array, axis):
-        array = filled(array, axis, chunks * first)
-        array = array.reshape(*array.shape[:axis], chunks, first, *array.shape[axis + 1 :])
-        return jnp.moveaxis(array, axis, 0)
-
-    bias = triples = None
-    if of_pairs is not None:
-        of_pairs = filled(jnp.broadcast_to(of_pairs[:, 0], (of_pairs.shape[0], m, m)), 2, second)
-        bias = jnp.where(slices(of_pairs, 1), 0.0, MASKED)
-    if of_triples is not None:
-        of_triples = jnp.broadcast_to(of_triples, (of_triples.shape[0], n, m, m)).swapaxes(1, 2)
-        triples = slices(filled(filled(of_triples, 2, queries), 3, second), 1).astype(jnp.int8)
-    pieces = Piece(slices(key1, 1), slices(value, 1), bias, triples)
-
-    query, key2, value = filled(query, 1, queries), filled(key2, 1, second), filled(value, 1, second)
-    if linear:
-        flat = filled(grouped(query.swapaxes(1, 2)), 2, wide["depth"])
-        shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.query_parts))}
-    else:
-        found = pairwise.products(config, query, key1, key2)
-        shared = {
-            "z": grouped(found.z),
-            "cc": lines(grouped(found.cc)),
-            "s": grouped(found.s) * LOG2E,
-            "e": grouped(found.e),
-        }
-    return Problem(plan, config, query, key2, value, bilinear, pieces, rows, shared, (n, m, depth, features))
-
-
-def _masks(mask):
-    """The mask as one of rows, one of pairs, and one of triples, of which at most one is not None."""
-    if mask is None:
-        return None, None, None
-    if mask.shape[2:] == (1, 1):
-        return mask, None, None
-    if mask.shape[1] == 1:
-        return None, mask, None
-    return None, None, mask

@@ -1,4 +1,4 @@
-"""What the Hopper kernels of 2-simplicial attention share: sizes, and steps on a tile of logits.
+"""What the Hopper kernels of 2-simplicial attention share: sizes, memory, and steps on a tile of logits.
 
 A kernel works on tiles of queries (rows) by keys k (columns), one for each of several j, held in registers in
 the layout of the tensor core's accumulator. Everything of the size of N x M or M x M is computed outside; see
@@ -8,6 +8,7 @@ Letters: Z groups (batch x heads), N queries (i), J and K the keys in first and 
 features, D features of the linear logits.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,20 +17,26 @@ import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
-from jax.experimental.pallas.mosaic_gpu import Layout
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import llvm
 from jaxtyping import Array
 
+from kernels.arrays import round_up
+
+PAIRS = 64  # of a step of `pair_side`: the rows of a matrix instruction
 ROWS = 64  # queries of a tile: what one warpgroup's matrix instruction takes
 LINE = 128  # bytes: a copy into shared memory is a multiple of it
+COPY = 256  # elements: what a copy may have along an axis
+ALIGNMENT = 1024  # bytes: what an array in shared memory is a multiple of
+REDUCTION = 2048  # bytes that sums over a tile's axis take, `plgpu.CompilerParams.reduction_scratch_bytes`
+BARRIER = 8  # bytes
 
-TILE, ROW, COLUMN = Layout.WGMMA, Layout.WGMMA.reduce(1), Layout.WGMMA.reduce(0)
+TILE, ROW, COLUMN = plgpu.Layout.WGMMA, plgpu.Layout.WGMMA.reduce(1), plgpu.Layout.WGMMA.reduce(0)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The static sizes of one kernel call, padded to whole tiles."""
+class Tiling:
+    """The static sizes of one kernel launch, padded to whole tiles."""
 
     linear: bool  # the logit is q . C_jk (trilinear and signed) instead of the triple product
     groups: int  # Z
@@ -40,16 +47,17 @@ class Plan:
     features: int  # F, a multiple of 16
     depth: int  # D of the linear logits, a multiple of 16; 0 for the triple product
     scale: float  # what the linear logits are multiplied by
-    value_parts: int  # bfloat16 numbers whose sum is one number of W and of the output's gradient
+    value_parts: int  # bfloat16 numbers whose sum is one number of W
+    output_parts: int  # the same of the output's gradient, and of the gradient of W
     weight_parts: int  # the same of a weight or a logit's gradient, which are split in registers
     query_parts: int  # the same of a query, linear logits only
     key_parts: int  # the same of C
-    biased: bool  # a bias [Z or fewer, J, K] is added to the logits: -1e30 where a pair is masked or padding
+    biased: bool  # a bias [batch or 1, J, K] is added to the logits: -1e30 where a pair is masked or padding
     masked: bool  # a mask of triples [batch or 1, J, N, K] is given
     j_block: int  # keys j of one pipeline step
     k_block: int  # keys k of a tile
     stages: int  # pipeline depth
-    interpret: bool  # run in Pallas' interpret mode, on a CPU
+    interpret: bool = False  # run in Pallas' interpret mode, on a CPU
 
     @property
     def j_steps(self) -> int:
@@ -66,46 +74,115 @@ class Plan:
         """Tiles that cover all queries."""
         return self.queries // ROWS
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of keys of one pipeline step."""
+        return self.j_block * self.k_block
+
     def example(self, group: Array, count: int) -> Array | int:
         """The row of an array that has one for each group, for each example, or one for all."""
         return group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
 
-    def launch(
-        self,
-        name: str,
-        kernel: Callable[..., None],
-        operands: Mapping[str, Array],
-        shapes: Sequence[tuple[int, ...]],
-        scratch: Sequence[Any],
-        **grid: int,
-    ) -> tuple[Array, ...]:
-        """The float32 results of `kernel(plan, operands by name, *results, *scratch)` over a grid."""
 
-        def body(*references):
-            inputs = dict(zip(operands, references[: len(operands)], strict=True))
-            kernel(self, inputs, *references[len(operands) :])
+Specs = dict[str, plgpu.BlockSpec]
+"""Blocks of a pipeline by the names of the operands; their index maps are not asked for by a plan."""
 
-        return plgpu.kernel(
-            body,
-            kernel_name=f"two_simplicial_{name}",
-            out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
-            scratch_types=scratch,
-            grid=tuple(grid.values()),
-            grid_names=tuple(grid),
-            # Approximate here means the special function unit itself: two units in the last place.
-            compiler_params=plgpu.CompilerParams(
-                approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane
-            ),
-            interpret=plgpu.InterpretGPUParams() if self.interpret else None,
-        )(*operands.values())
 
-    def vectors(self) -> list:
-        """Shared memory for b.b and c.c."""
-        return [plgpu.SMEM((line(size),), jnp.float32) for size in (self.first, self.second)]
+@dataclass(frozen=True)
+class Layout:
+    """What one kernel needs of a chip: both the launch and the plan of a call are made from it.
 
-    def queries_of_tile(self) -> list:
-        """Shared memory for the parts of a tile's queries, linear logits only."""
-        return [matrix(ROWS, self.depth, self.k_block)] * self.query_parts
+    Attributes:
+      grid: programs by axis; they are launched along one axis, the last one fastest.
+      results: shapes and dtypes of the kernel's results.
+      scratch: shared memory and barriers of a program, as `plgpu.kernel` takes them.
+      specs: the pipeline's blocks.
+      steps: how many steps the pipeline has.
+      reduces: whether a step sums along an axis of a tile.
+    """
+
+    grid: dict[str, int]
+    results: tuple[jax.ShapeDtypeStruct, ...]
+    scratch: tuple[Any, ...]
+    specs: Specs
+    steps: int
+    reduces: bool
+
+    @property
+    def programs(self) -> int:
+        """The size of the grid."""
+        return math.prod(self.grid.values())
+
+    def memory(self, stages: int) -> int:
+        """Bytes of shared memory that Mosaic GPU asks for: arrays on whole kilobytes, then barriers."""
+        scratch = jax.tree.leaves(self.scratch, is_leaf=lambda x: isinstance(x, plgpu.Barrier))
+        arrays = [x for x in scratch if not isinstance(x, plgpu.Barrier)]
+        stages = min(stages, self.steps)
+        sizes = [math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in arrays]
+        for name, spec in self.specs.items():
+            sizes.append(stages * math.prod(spec.block_shape) * dtype_of(name).itemsize)
+        barriers = len(scratch) - len(arrays) + stages
+        reduction = REDUCTION if self.reduces else 0
+        return sum(round_up(size, ALIGNMENT) for size in sizes) + reduction + barriers * BARRIER
+
+
+def dtype_of(name: str) -> jnp.dtype:
+    """The dtype of an operand: bfloat16 of numbered parts, int8 of a mask, float32 of all others."""
+    return jnp.dtype("bfloat16" if name[-1].isdigit() else "int8" if name == "mask" else "float32")
+
+
+def launch(
+    plan: Tiling,
+    name: str,
+    kernel: Callable[..., None],
+    layout: Layout,
+    operands: Mapping[str, Array],
+) -> tuple[Array, ...]:
+    """The results of `kernel(plan, program, operands by name, *results, *scratch)` over a grid.
+
+    `program` has the indices along the grid's axes.
+    """
+
+    def body(*references):
+        inputs = dict(zip(operands, references[: len(operands)], strict=True))
+        rest, program = jax.lax.axis_index("program"), dict(layout.grid)
+        for axis, size in reversed(layout.grid.items()):
+            program[axis], rest = jax.lax.rem(rest, jnp.int32(size)), jax.lax.div(rest, jnp.int32(size))
+        kernel(plan, program, inputs, *references[len(operands) :])
+
+    return plgpu.kernel(
+        body,
+        kernel_name=f"two_simplicial_{name}",
+        out_type=layout.results,
+        scratch_types=layout.scratch,
+        # One axis, since only the first may have more than 65,535 programs.
+        grid=(layout.programs,),
+        grid_names=("program",),
+        # Approximate here means the special function unit itself: two units in the last place.
+        compiler_params=plgpu.CompilerParams(
+            approx_math=True,
+            lowering_semantics=plgpu.LoweringSemantics.Lane,
+            reduction_scratch_bytes=REDUCTION,
+        ),
+        interpret=plgpu.InterpretGPUParams() if plan.interpret else None,
+    )(*operands.values())
+
+
+def vector(size: int) -> Any:
+    """Shared memory for a float32 vector in whole lines."""
+    return plgpu.SMEM((line(size),), jnp.float32)
+
+
+def copies(source, target) -> list[tuple]:
+    """A vector's copy in pieces that are not too long for one."""
+    size = target.shape[0]
+    starts = range(0, size, COPY)
+    return [(source.at[pl.ds(i, n)], target.at[pl.ds(i, n)]) for i in starts if (n := min(COPY, size - i))]
+
+
+def pieces(size: int) -> int:
+    """How many copies `copies` makes of a vector in whole lines."""
+    return -(-line(size) // COPY)
 
 
 def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tuple:
@@ -128,7 +205,7 @@ def line(size: int) -> int:
     return -(-size * 4 // LINE) * LINE // 4
 
 
-def special(plan: Plan, name: str, tile: Array) -> Array:
+def special(plan: Tiling, name: str, tile: Array) -> Array:
     """The square root ("sqrt") or its inverse ("rsqrt") in one instruction.
 
     `jnp.sqrt` keeps subnormal numbers, for three more instructions an element; here squares are at least
@@ -148,7 +225,7 @@ def special(plan: Plan, name: str, tile: Array) -> Array:
     return instruction(tile)
 
 
-def multiply(plan: Plan, accumulator: Array | tuple[int, int], factors: Sequence[tuple]) -> Array:
+def multiply(plan: Tiling, accumulator: Array | tuple[int, int], factors: Sequence[tuple]) -> Array:
     """Adds products a @ b to an accumulator on the tensor core; a shape stands for zeros.
 
     Args:
@@ -203,13 +280,13 @@ def columns(vector: Array) -> Array:
     return jax.lax.broadcast_in_dim(vector, (ROWS, vector.shape[0]), [1])
 
 
-def zeros(plan: Plan, shape: tuple[int, ...], layout=TILE, value: float = 0.0) -> Array:
+def zeros(plan: Tiling, shape: tuple[int, ...], layout=TILE, value: float = 0.0) -> Array:
     """A constant array in registers."""
     array = jnp.full(shape, value, jnp.float32)
     return array if plan.interpret else plgpu.layout_cast(array, layout)
 
 
-def load(plan: Plan, reference, layout) -> Array:
+def load(plan: Tiling, reference, layout) -> Array:
     """A copy into registers."""
     if plan.interpret:
         return reference[...]
@@ -223,7 +300,7 @@ def fetch(copies: Sequence[tuple], barrier) -> None:
     plgpu.barrier_wait(barrier)
 
 
-def squares(plan: Plan, x: Array, bb: Array, z: Array, zz: Array, y: Array, cc: Array, e) -> Array:
+def squares(plan: Tiling, x: Array, bb: Array, z: Array, zz: Array, y: Array, cc: Array, e) -> Array:
     """The squares t^2 of `pairwise.py` for one j: x one a query, bb a number, the others tiles, zz = z^2."""
     width = z.shape[1]
     xx = x * x
