@@ -184,10 +184,8 @@ def _execute(
         blocks = tables.blocks(chip.kind, operation.name, backend, direction, kind, sizes)
     options: dict[str, Any] = {}
     if backend in HARDWARE:
-        options["interpret"] = name in INTERPRETED
-        if hasattr(operation.backend(name), "plan"):
-            own = chip is not None and chip.backend == backend
-            options["chip"] = chip if own else chips.DEFAULT[backend]
+        own = chip is not None and chip.backend == backend
+        options = {"interpret": name in INTERPRETED, "chip": chip if own else chips.DEFAULT[backend]}
     function = getattr(operation.backend(name), direction)
     return tuple(function(config, *operands, blocks=blocks, **options))
 
