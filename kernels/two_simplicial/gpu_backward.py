@@ -84,8 +84,8 @@ def _query_side(plan, program, inputs, *references):
     names = [f"d{p}" for p in range(plan.output_parts)]
     names += [f"q{p}" for p in range(plan.query_parts)]
     copies = [(inputs[name].at[group, here], fetched[i]) for i, name in enumerate(names)]
+    bb, cc = fetched[-2:]  # of the triple product
     if not plan.linear:
-        bb, cc = fetched[-2:]
         line = tiles.line(width)
         copies += tiles.copies(inputs["bb"].at[group], bb)
         copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], cc)]

@@ -163,7 +163,9 @@ class Problem:
     def disordered(self, parts: tuple[Float[Array, "Z JK Y"], ...], width: int) -> Float[Array, "B H J K X"]:
         """The sum of parts in the inverse of `ordered`; one part keeps its type."""
         tiling = self.tiling
-        pairs = parts[0] if len(parts) == 1 else sum(part.astype(jnp.float32) for part in parts)
+        pairs = parts[0]
+        for part in parts[1:]:
+            pairs = pairs.astype(jnp.float32) + part.astype(jnp.float32)
         pairs = pairs.reshape(tiling.groups, tiling.k_steps, tiling.first, tiling.k_block, -1)[..., :width]
         pairs = pairs.swapaxes(1, 2)
         return pairs.reshape(-1, tiling.heads, tiling.first, tiling.second, width)
