@@ -85,10 +85,9 @@ def _query_side(plan, program, inputs, *references):
     names += [f"q{p}" for p in range(plan.query_parts)]
     copies = [(inputs[name].at[group, here], fetched[i]) for i, name in enumerate(names)]
     if not plan.linear:
-        bb, cc = fetched[-2:]
         line = tiles.line(width)
-        copies += tiles.copies(inputs["bb"].at[group], bb)
-        copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], cc)]
+        copies += tiles.copies(inputs["bb"].at[group], fetched[-2])
+        copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], fetched[-1])]
     tiles.fetch(copies, barrier)
     douts, queries = fetched[: plan.output_parts], fetched[plan.output_parts : len(names)]
     shift, delta = (
@@ -121,7 +120,7 @@ def _query_side(plan, program, inputs, *references):
         s, e = (tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in "se")
         z = tiles.load(plan, inputs["z"].at[group, here, pl.ds(k * width, width)], TILE)
         zz = z * z
-        cc = tiles.columns(tiles.load(plan, cc.at[pl.ds(0, width)], COLUMN))
+        cc = tiles.columns(tiles.load(plan, fetched[-1].at[pl.ds(0, width)], COLUMN))
 
         def step(indices, *references):
             (j,) = indices
@@ -132,7 +131,7 @@ def _query_side(plan, program, inputs, *references):
             for i in range(count):
                 x = tiles.load(plan, block["x"].at[i], ROW)
                 y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
-                b = bb[j * count + i]
+                b = fetched[-2][j * count + i]
                 square = tiles.squares(plan, x, b, z, zz, y, cc, e)
                 inverse = tiles.special(plan, "rsqrt", square)
                 # The shift leaves a factor of s in the weight.
