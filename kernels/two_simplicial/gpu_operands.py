@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernels.arrays import filled
+from kernels.arrays import filled, round_up
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
 from kernels.two_simplicial.gpu_plan import Plan
@@ -164,8 +164,8 @@ class Problem:
         """The sum of parts in the inverse of `ordered`; one part keeps its type."""
         tiling = self.tiling
         pairs = parts[0]
-        for part in parts[1:]:
-            pairs = pairs.astype(jnp.float32) + part.astype(jnp.float32)
+        if len(parts) > 1:
+            pairs = jnp.sum(jnp.stack(parts), axis=0, dtype=jnp.float32)
         pairs = pairs.reshape(tiling.groups, tiling.k_steps, tiling.first, tiling.k_block, -1)[..., :width]
         pairs = pairs.swapaxes(1, 2)
         return pairs.reshape(-1, tiling.heads, tiling.first, tiling.second, width)
@@ -218,7 +218,7 @@ def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
 
 def lines(vector: Float[Array, "Z X"], tile: int) -> Float[Array, "Z Y"]:
     """Tiles of a vector, each padded to whole lines of shared memory."""
-    tiles = vector.reshape(vector.shape[0], -1, tile)
+    tiles = filled(vector, 1, round_up(vector.shape[1], tile)).reshape(vector.shape[0], -1, tile)
     return filled(tiles, 2, gpu_tiles.line(tile)).reshape(vector.shape[0], -1)
 
 
@@ -259,12 +259,12 @@ def value_pairs_pullback(
 ) -> tuple[Float[Array, "B J H E"], Float[Array, "B K H E"], Float[Array, "H F E E"]]:
     """Gradients of values in first and second place and of the bilinear map, float32, from that of W.
 
-    Products are of numbers in the inputs' type, as the forward pass's are.
+    The products over pairs are of numbers in the inputs' type.
     """
     dtype, product = first.dtype, pairwise.product
     gradient = gradient.astype(dtype)
     half = product("hfrs,bjhr->bhjfs", bilinear, first).astype(dtype)
     dsecond = product("bhjkf,bhjfs->bkhs", gradient, half)
-    dhalf = product("bhjkf,bkhs->bhjfs", gradient, second).astype(dtype)
+    dhalf = product("bhjkf,bkhs->bhjfs", gradient, second)
     dfirst = product("bhjfs,hfrs->bjhr", dhalf, bilinear)
     return dfirst, dsecond, product("bhjfs,bjhr->hfrs", dhalf, first)

@@ -29,7 +29,7 @@ MOST_FEATURES = 128
 # Bytes that the arrays of a chunk may take (products of queries and keys, sums in float32), and those of a
 # slice (values of pairs; three times as much of float32). One example, and one step, may take more.
 CHUNK_BYTES = {"forward": 36 << 20, "backward": 18 << 20}
-SLICE_BYTES = {"forward": 16 << 20, "backward": 12 << 20}
+SLICE_BYTES = {"forward": 16 << 20, "backward": 8 << 20}
 # Keys of a slice that make a pipeline worth starting, and programs of a launch that keep a multiprocessor
 # busy: chunks are not smaller than the second asks for, else small enough for the first.
 SLICE_KEYS = 16
@@ -126,7 +126,8 @@ def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=F
     output = None
     exact = exact or direction == "backward"
     if recompute:
-        output = _plan("forward", config, sizes, narrow, mask, chip, (), False, True)
+        # W takes twice as much as in the forward pass, so a slice is half as long.
+        output = _plan("forward", config, sizes, narrow, mask, chip, (("j", 2),), False, True)
     reason = ""
     for k, tried in _wishes(direction, sizes[4], dict(wish)):
         whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward")
@@ -195,8 +196,8 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         scale=config.scale,
         value_parts=(2 if exact else 1) if narrow else 3,
         output_parts=1 if narrow else 3,
-        # In the output that is computed again the rounding of the weights counts, in gradients it does not.
-        weight_parts=2 if not narrow or recomputed else 1,
+        # Weights of 8 bits will do for the output, and for the gradient of W.
+        weight_parts=2 if not narrow or recomputed or (exact and linear) else 1,
         query_parts=(1 if narrow else 3) if linear else 0,
         key_parts=(2 if narrow else 3) if linear else 0,
         biased=mask is not None and not triples and mask[2:] != (1, 1),

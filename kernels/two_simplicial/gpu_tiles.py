@@ -120,8 +120,9 @@ class Layout:
         stages = min(stages, self.steps)
         sizes = [math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in arrays]
         for name, spec in self.specs.items():
-            block: Any = spec.block_shape
-            sizes.append(stages * math.prod(block) * dtype_of(name).itemsize)
+            sizes.append(
+                stages * math.prod(cast(tuple[int, ...], spec.block_shape)) * dtype_of(name).itemsize
+            )
         barriers = len(scratch) - len(arrays) + stages
         reduction = REDUCTION if self.reduces else 0
         return sum(round_up(size, ALIGNMENT) for size in sizes) + reduction + barriers * BARRIER
@@ -146,7 +147,7 @@ def launch(
 
     def body(*references):
         inputs = dict(zip(operands, references[: len(operands)], strict=True))
-        rest, program = jax.lax.axis_index("program"), dict[str, Any](layout.grid)
+        rest, program = jax.lax.axis_index("program"), cast(dict[str, Any], dict(layout.grid))
         for axis, size in reversed(layout.grid.items()):
             program[axis], rest = jax.lax.rem(rest, jnp.int32(size)), jax.lax.div(rest, jnp.int32(size))
         kernel(plan, program, inputs, *references[len(operands) :])
