@@ -44,10 +44,11 @@ def query_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layo
         results = [tiles.matrix(ROWS, plan.depth, dtype=jnp.float32)]
     else:
         shapes = [(z, steps, n, q), (z, q, plan.second), (z, steps, q)]
+        shapes += [(z, plan.q_steps, steps * tiles.line(width))]
         fetched += [tiles.vector(n), tiles.vector(width)]
         arrivals += tiles.pieces(n) + tiles.pieces(width)
         results = [tiles.matrix(ROWS, width, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)]
-        results += [plgpu.SMEM((2, count, ROWS), jnp.float32)]
+        results += [plgpu.SMEM((2, count, ROWS), jnp.float32), tiles.vector(width)]
     return Layout(
         grid={"group": z, "tile": plan.q_steps, "k": steps},
         results=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
@@ -61,9 +62,9 @@ def query_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layo
 def query_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
     """Sums over pairs.
 
-    Of the triple product x [Z, KS, J, N], z [Z, N, K] and aa [Z, KS, N], else q [Z, KS, N, D]. KS are tiles
-    of k, over which the caller sums. `pairwise.Gradients` says what x, z and aa are; q is the gradient of the
-    query for a scale of 1.
+    Of the triple product x [Z, KS, J, N], z [Z, N, K], aa [Z, KS, N] and cc [Z, QS, K] (tiles of k padded to
+    lines), else q [Z, KS, N, D]. KS are tiles of k and QS of queries, over which the caller sums.
+    `pairwise.Gradients` says what x, z, aa and cc are; q is the gradient of the query for a scale of 1.
 
     Args:
       plan: sizes.
@@ -84,8 +85,8 @@ def _query_side(plan, program, inputs, *references):
     names = [f"d{p}" for p in range(plan.output_parts)]
     names += [f"q{p}" for p in range(plan.query_parts)]
     copies = [(inputs[name].at[group, here], fetched[i]) for i, name in enumerate(names)]
+    line = tiles.line(width)
     if not plan.linear:
-        line = tiles.line(width)
         copies += tiles.copies(inputs["bb"].at[group], fetched[-2])
         copies += [(inputs["cc"].at[group, pl.ds(pl.multiple_of(k * line, line), line)], fetched[-1])]
     tiles.fetch(copies, barrier)
@@ -124,7 +125,7 @@ def _query_side(plan, program, inputs, *references):
 
         def step(indices, *references):
             (j,) = indices
-            *references, (along, across, dsquare) = references
+            *references, (along, across, dsquare, dcc) = references
             block = dict(zip(specs, references, strict=True))
             dx = results[2].at[lax.rem(j, 2)]
             plgpu.wait_smem_to_gmem(1, wait_read_only=True)  # what was written two steps ago
@@ -142,18 +143,23 @@ def _query_side(plan, program, inputs, *references):
                 along = along + g * b
                 across = across + gy * tiles.rows(x, width)
                 dsquare = dsquare + gy * y
+                dcc = dcc + g * tiles.rows(x * x, width)
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(dx, outs[0].at[group, k, pl.ds(j * count, count), here])
-            return along, across, dsquare
+            return along, across, dsquare, dcc
 
         empty = tiles.zeros(plan, (ROWS, width))
-        pipeline = plgpu.emit_pipeline(step, init_carry=(empty, empty, empty), **options)
-        along, across, dsquare = pipeline(*arguments)
+        pipeline = plgpu.emit_pipeline(step, init_carry=(empty,) * 4, **options)
+        along, across, dsquare, dcc = pipeline(*arguments)
         results[0][...] = z * along - across
         results[1][...] = jnp.sum(dsquare, axis=1)
+        results[3][pl.ds(0, width)] = jnp.sum(dcc, axis=0)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(results[0], outs[1].at[group, here, pl.ds(k * width, width)])
         plgpu.copy_smem_to_gmem(results[1], outs[2].at[group, k, here])
+        plgpu.copy_smem_to_gmem(
+            results[3], outs[3].at[group, tile, pl.ds(pl.multiple_of(k * line, line), line)]
+        )
     plgpu.wait_smem_to_gmem(0)
 
 
@@ -196,9 +202,9 @@ def pair_layout(plan: Tiling, program: Mapping[str, Any] | None = None) -> Layou
         shapes += [jax.ShapeDtypeStruct((*flat, plan.depth), jnp.bfloat16)] * plan.key_parts
     else:
         fetched += [plgpu.SMEM((count, width), jnp.float32), tiles.vector(count), tiles.vector(width)]
-        sums = (z, plan.j_steps, count + 2, plan.second), (z, plan.k_steps, plan.first, ROWS)
+        sums = (z, plan.first, plan.second), (z, plan.k_steps, plan.first, ROWS)
         shapes += [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in sums]
-        results = [plgpu.SMEM((count + 2, width), jnp.float32), plgpu.SMEM((count, ROWS), jnp.float32)]
+        results = [plgpu.SMEM((count, width), jnp.float32), plgpu.SMEM((count, ROWS), jnp.float32)]
     fetched += [plgpu.SMEM((count, width), jnp.float32)] * plan.biased
     return Layout(
         grid={"group": z, "j": plan.j_steps, "k": plan.k_steps},
@@ -215,9 +221,7 @@ def pair_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
 
     w0.. are bfloat16 numbers that add up to the gradient of W, as many as those of the output's gradient, and
     c0.. to that of C. Of the
-    triple product there are sums [Z, JS, R, K] and bb [Z, KS, J, ROWS]. JS are steps of `j_block` keys j; R
-    are j_block rows of y, and one of cc that is to be summed over JS (and one that is not used); bb is to be
-    summed over KS and ROWS.
+    triple product there are y [Z, J, K], and bb [Z, KS, J, ROWS], to be summed over KS and ROWS.
 
     Args:
       plan: sizes; j_block * k_block is 64.
@@ -306,7 +310,7 @@ def _pair_side(plan, program, inputs, *references):
         cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(0, width)], COLUMN))
 
         def step(_, *references):
-            *references, (dvalues, dys, dbbs, dcc) = references
+            *references, (dvalues, dys, dbbs) = references
             block, douts, (s, e, shift, delta) = opened(references)
             natural = s * (1 / LOG2E)
             z = tiles.load(plan, block["z"], TILE)
@@ -321,20 +325,19 @@ def _pair_side(plan, program, inputs, *references):
                 g = weight * (_dweight(plan, douts, block, i) - delta) * (inverse * natural)
                 dys = _with(dys, i, dys[i] + g * (y - tiles.rows(x, width) * z))
                 dbbs = _with(dbbs, i, dbbs[i] + jnp.sum(g * zz, axis=1))
-                dcc = dcc + g * tiles.rows(x * x, width)
             plgpu.commit_smem()
-            return tiles.multiply(plan, dvalues, tiles.cross(across, douts)), dys, dbbs, dcc
+            return tiles.multiply(plan, dvalues, tiles.cross(across, douts)), dys, dbbs
 
         empty = tiles.zeros(plan, (ROWS, width))
         # Of z^2 a sum over k will do: one number a query in registers, not a tile.
-        carry = dvalues, (empty,) * count, (tiles.zeros(plan, (ROWS,), ROW),) * count, empty
-        dvalues, dys, dbbs, dcc = plgpu.emit_pipeline(step, init_carry=carry, **options)(*arguments)
-        for r, tile in enumerate((*dys, dcc, dcc)):
+        carry = dvalues, (empty,) * count, (tiles.zeros(plan, (ROWS,), ROW),) * count
+        dvalues, dys, dbbs = plgpu.emit_pipeline(step, init_carry=carry, **options)(*arguments)
+        for r, tile in enumerate(dys):
             results[0][r, :] = jnp.sum(tile, axis=0)
         for i, dbb in enumerate(dbbs):
             results[1][i, :] = dbb
         plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(results[0], outs[-2].at[group, j, :, pl.ds(k * width, width)])
+        plgpu.copy_smem_to_gmem(results[0], outs[-2].at[group, *square_block])
         plgpu.copy_smem_to_gmem(results[1], outs[-1].at[group, k, pl.ds(j * count, count)])
     store(dvalues, "w", plan.output_parts, 0)
     plgpu.wait_smem_to_gmem(0)
