@@ -137,16 +137,16 @@ class Problem:
             )
             toward_keys = dquery * tiling.scale, *pullback(dpairs)
         else:
-            dx, dz, daa = of_queries
-            sums, dbb = of_keys
-            count = sums.shape[2] - 2
+            dx, dz, daa, dcc = of_queries
+            dy, dbb = of_keys
+            dcc = dcc.reshape(*dcc.shape[:2], tiling.k_steps, -1)[..., : tiling.k_block]
             found = pairwise.Gradients(
                 x=jnp.sum(dx, axis=1),
                 z=dz,
-                y=sums[:, :, :count].reshape(tiling.groups, tiling.first, tiling.second),
+                y=dy,
                 aa=jnp.sum(daa, axis=1),
                 bb=jnp.sum(dbb, axis=(1, 3)),
-                cc=jnp.sum(sums[:, :, count], axis=1),
+                cc=jnp.sum(dcc, axis=1).reshape(tiling.groups, tiling.second),
             )
             found = pairwise.Gradients(*map(self.ungrouped, found))
             toward_keys = pairwise.pullback(self.query, piece.key1, self.key2, found)
