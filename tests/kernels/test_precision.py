@@ -129,7 +129,9 @@ IMPLEMENTATIONS: tuple[dispatch.Name, ...] = ("xla",)  # TODO: those of the othe
 
 @pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("deviation", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize(
+    "deviation", [2.0, *(pytest.param(deviation, marks=pytest.mark.slow) for deviation in (0.5, 1.0, 3.0))]
+)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_in_bfloat16_are_as_accurate_as_those_of_the_definition(name, deviation, implementation):
     """At most twice the error that autodiff of the definition has, for inputs of any deviation.

@@ -119,7 +119,8 @@ SECOND = (grad_of_grad, jvp_of_grad, grad_of_jvp, hessian, vmap_of_one, checkpoi
 
 
 def is_cheap(transform, name):
-    return transform is jvp or (name in CHEAP and transform is not hessian)
+    first = transform is jvp or (transform in FIRST and name in CHEAP)
+    return first or (name == "trans" and transform is not hessian)
 
 
 @pytest.mark.parametrize(

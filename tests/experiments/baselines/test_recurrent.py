@@ -193,7 +193,7 @@ def test_residual_layers_against_numpy(norm):
 
     p = oracles.wide(variables)["stack"]
     want = np.stack([oracles.layers(p, x.astype(np.float64), mixer, 2, norm) for x in INPUTS])
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=5e-5)  # 2.4e-5 on some processors
 
 
 @pytest.mark.parametrize("name", ["lstm", "full, bounded", "product"])

@@ -244,6 +244,7 @@ def allocated(folder) -> dict[str, int]:
     ],
     ids=lambda shape: shape.name,
 )
+@pytest.mark.slow  # drawn calls are lowered by default
 def test_lowers_for_cuda_as_planned(shape, monkeypatch, tmp_path):
     """Down to Mosaic's own code; `make aot` compiles it to machine code."""
     monkeypatch.setenv("MOSAIC_GPU_DUMP_TO", str(tmp_path))

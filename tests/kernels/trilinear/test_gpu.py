@@ -74,9 +74,8 @@ def test_values_and_gradients(name):
 DEVIATIONS = (0.5, 1.0, 2.0, 3.0)
 
 
-@pytest.mark.parametrize(
-    "deviation", [*(pytest.param(x, marks=pytest.mark.slow) for x in DEVIATIONS[:-1]), DEVIATIONS[-1]]
-)
+@pytest.mark.slow  # the blockwise path's are a default test
+@pytest.mark.parametrize("deviation", DEVIATIONS)
 def test_gradients_are_as_accurate_as_those_of_the_definition(deviation):
     """At most twice the error of its derivative by JAX, which rounds nothing but the results.
 
@@ -125,6 +124,7 @@ def planned(direction, shape, chip=HOPPER, dtype="bfloat16", **options):
     ],
     ids=str,
 )
+@pytest.mark.slow  # drawn calls are lowered by default
 def test_lowers_for_cuda_as_planned(shape, monkeypatch, tmp_path):
     """Down to Mosaic's own code, with the shared memory that the plan says."""
     monkeypatch.setenv("MOSAIC_GPU_DUMP_TO", str(tmp_path))

@@ -73,6 +73,7 @@ def test_trilinear_values_and_gradients_with_a_mask_of_padding():
     check(TRILINEAR, cases.arrays(dataclasses.replace(EXAMPLES, heads=2), mask="padding"), NARROW)
 
 
+@pytest.mark.slow  # masks and slices, each by itself, are default tests
 def test_mask_of_triples_with_keys_in_slices(monkeypatch):
     """A slice for each pipeline step; some allow nothing to a query, and some queries nothing at all."""
     monkeypatch.setattr(gpu_plan, "SLICE_BYTES", {"forward": 1, "backward": 1})
@@ -294,6 +295,7 @@ def test_gradients_of_16_bits_are_as_accurate_as_those_of_the_plain_path(config,
     accurate(config, deviation)
 
 
+@pytest.mark.slow  # the blockwise path's are a default test
 def test_gradients_of_sharp_softmaxes_are_as_accurate_as_those_of_the_plain_path():
     accurate(Config("unsigned"), 1.6)
 

@@ -83,7 +83,9 @@ SEVERAL = Shape("tiles of second keys", 1, 1, 3, 130, 3, 2, 2)
 
 
 @pytest.mark.parametrize(
-    ("config", "mask"), [(UNSIGNED, "some rows"), (SIGNED, "triangle")], ids=["unsigned", "signed"]
+    ("config", "mask"),
+    [pytest.param(UNSIGNED, "some rows", marks=pytest.mark.slow), (SIGNED, "triangle")],
+    ids=["unsigned", "signed"],
 )
 def test_several_tiles_of_second_keys(config, mask, monkeypatch):
     monkeypatch.setattr(tpu, "PARTNERS", 128)
@@ -92,9 +94,8 @@ def test_several_tiles_of_second_keys(config, mask, monkeypatch):
     check(config, arrays, 1e-5, blocks=SMALL_BLOCKS)
 
 
-@pytest.mark.parametrize(
-    "logit", ["unsigned", *(pytest.param(logit, marks=pytest.mark.slow) for logit in ("trilinear", "signed"))]
-)
+@pytest.mark.slow  # the blockwise path's are a default test
+@pytest.mark.parametrize("logit", ["unsigned", "trilinear", "signed"])
 def test_gradients_of_16_bits_are_as_exact_as_those_of_the_plain_path(logit):
     """Relative errors at most twice those of autodiff, which rounds only its results; logits up to 9,000."""
     config, shape = Config(logit), Shape("", 1, 1, 128, 12, 48)
