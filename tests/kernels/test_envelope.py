@@ -190,7 +190,7 @@ def tried(seeds) -> None:
     counts = collections.Counter(outcome(draw(seed)) for seed in seeds)
     refused = sum(counts.values()) - counts["lowered"]
     print(f"{refused} of {sum(counts.values())} refused: {dict(counts)}")
-    assert 0.5 < counts["lowered"] / sum(counts.values()) < 1
+    assert counts["lowered"] > refused
 
 
 @pytest.mark.parametrize("part", range(4))
