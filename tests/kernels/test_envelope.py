@@ -155,7 +155,7 @@ def lower(drawn: Drawn, implementation: dispatch.Implementation) -> str:
 
 KERNEL = {"gpu": "mosaic_gpu", "tpu": "tpu_custom_call"}
 """What a program that calls a hand-written kernel mentions."""
-RESOURCE = r"chip: got|registers: D = |expected at most|expected at least|got dtype|needs [\d,]+|expected (bfloat16|float32)"
+RESOURCE = r"chip: got|got dtype|registers: D = |needs [\d,]+|expected (at most|at least|bfloat16|float32)"
 
 
 def refusal(drawn: Drawn) -> str | None:
