@@ -12,7 +12,7 @@ from kernels.chips import Chip
 
 
 class Refused(NotImplementedError):
-    """A kernel cannot compute a call; the message names the resource, what is needed and what there is."""
+    """A kernel does not support a call. The message gives the resource, the amount needed and the limit."""
 
 
 @dataclasses.dataclass(frozen=True)

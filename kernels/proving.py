@@ -47,7 +47,7 @@ BLOCKS, BLOCK_SECONDS = 5, 0.1
 ROUNDINGS = 8
 """Errors of so many roundings of the arrays' dtype are always allowed."""
 GIVEN, ANSWER, STAGE = "given", "answer", "stage"
-"""Files by which a worker is told what to do and tells what it found."""
+"""Files for the worker process: its call, its result, and the stage that it has reached."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +306,7 @@ def examined(
     Args:
         call: the call.
         chip: the chip at hand.
-        at: is told what is done next.
+        at: called with the name of each stage before it starts.
     """
     names = ("xla", str(chip.backend))
     try:

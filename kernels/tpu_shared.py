@@ -10,7 +10,7 @@ from kernels.plans import Refused
 
 LANES = 128
 SUBLANES = 8
-LEAST = 16 << 20  # what a compiler may use if it is told nothing
+LEAST = 16 << 20  # bytes: the compiler's default limit
 
 
 def tile_bytes(shape: tuple[int, ...], dtype: Any) -> int:

@@ -56,7 +56,7 @@ class Drawn:
 
 
 def size(of: random.Random, least: int, most: int) -> int:
-    """A size: an end, a power of two or one beside it, or any, small ones as likely as large ones."""
+    """Draws a size: an endpoint, a power of two (or one more or less), or any, uniform in its logarithm."""
     kind = of.random()
     if kind < 0.2:
         return of.choice((least, most))

@@ -181,19 +181,22 @@ def test_stacked_cells_against_numpy(name):
         np.testing.assert_allclose(np.asarray(got)[b][MASK[b]], want, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.usefixtures("x64")  # two recurrent layers lose digits in float32, as many as the processor likes
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_residual_layers_against_numpy(norm):
     cell = CELLS["delta"]
     model = RecurrentEncoder(cell, num_layers=2, hidden=7, norm=norm)
-    variables = oracles.drawn(model, INPUTS)
-    got = oracles.apply(model, variables, INPUTS)
+    inputs = INPUTS.astype(np.float64)
+    variables = jax.tree.map(lambda leaf: leaf.astype(np.float64), oracles.drawn(model, inputs))
+    got = oracles.apply(model, variables, inputs)
+    assert got.dtype == np.float64
 
     def mixer(p, x):
         return oracles.dense(p["output"], outputs(cell, p["cell"], x))
 
     p = oracles.wide(variables)["stack"]
-    want = np.stack([oracles.layers(p, x.astype(np.float64), mixer, 2, norm) for x in INPUTS])
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=5e-5)  # 2.4e-5 on some processors
+    want = np.stack([oracles.layers(p, x.astype(np.float64), mixer, 2, norm) for x in inputs])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)  # the state is float32
 
 
 @pytest.mark.parametrize("name", ["lstm", "full, bounded", "product"])
