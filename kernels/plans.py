@@ -7,6 +7,7 @@ that what is promised and what is run cannot differ.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from kernels.chips import Chip
 
@@ -28,6 +29,22 @@ class Launch:
     name: str
     grid: tuple[int, ...]
     memory: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """The plan of a call in one direction.
+
+    Attributes:
+        kernels: in the order of their use; each has a `launch`.
+    """
+
+    kernels: tuple[Any, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernels as a chip sees them."""
+        return tuple(kernel.launch for kernel in self.kernels)
 
 
 def fits(chip: Chip, launch: Launch) -> str | None:

@@ -30,7 +30,7 @@ from kernels import plans
 from kernels.arrays import Described, filled, round_up
 from kernels.chips import HOPPER, Chip
 from kernels.hopper import ROWS, TILE, Kernel
-from kernels.plans import Launch, Refused
+from kernels.plans import Planned, Refused
 from kernels.tables import Direction
 from kernels.trans import gpu_backward, gpu_forward
 from kernels.trans.reference import Config, allowed
@@ -43,24 +43,18 @@ WIDTHS = (128, 256, 64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(Planned):
     """How a direction of a call is computed.
 
     Attributes:
-        kernel: the kernel, with its shared memory and its programs.
+        kernels: the only one.
         sizes: "warpgroups" of a program, "width" of a product, and the slots of its rings: "held",
             "streamed", and "out" (forward) or "passing" (backward).
         holds: whether the forward kernel has room for whole rows of logits.
     """
 
-    kernel: Kernel
     sizes: Mapping[str, int]
     holds: bool
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The kernel as chips see it."""
-        return (self.kernel.launch,)
 
 
 def plan(
@@ -99,8 +93,9 @@ def plan(
     pieces = -(-rows // block) if direction == "forward" else -(-rows // block) + -(-columns // block)
     programs = min(chip.cores, batch * heads * pieces)
     kernel = Kernel(f"trans_{direction}", (programs,), scratch, sizes["warpgroups"])
-    plans.check(chip, (kernel.launch,))
-    return Plan(kernel, sizes, -(-columns // TILE) <= sizes["held"])
+    planned = Plan((kernel,), sizes, -(-columns // TILE) <= sizes["held"])
+    plans.check(chip, planned.launches)
+    return planned
 
 
 def _check(kernel_logits: Described, premise: Described) -> None:
@@ -146,7 +141,7 @@ def forward(
         logits,
         _tiled(premise),
         None if planned.holds else _of_blocks(_log_sum_exp(logits, config)),
-        planned.kernel,
+        planned.kernels[0],
         row_offset=config.row_offset if config.causal else None,
         interpret=interpret,
     )
@@ -174,7 +169,7 @@ def backward(
         _of_blocks(lse.reshape(-1, rows)),
         _tiled(premise),
         _tiled(dout),
-        planned.kernel,
+        planned.kernels[0],
         row_offset=config.row_offset if config.causal else None,
         interpret=interpret,
     )

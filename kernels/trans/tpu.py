@@ -10,7 +10,6 @@ tiles after the diagonal are neither computed nor fetched.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from kernels.chips import DEFAULT, Chip
-from kernels.plans import Launch
+from kernels.plans import Planned
 from kernels.tables import Direction
 from kernels.trans import tpu_backward, tpu_tiles
 from kernels.trans.reference import Config
@@ -28,28 +27,16 @@ from kernels.trans.tpu_tiles import Here, Kernel, Tiles
 LOWEST = float(jnp.finfo(jnp.float32).min)
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """The plan of a call in one direction: its kernels, in the order of their use."""
-
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """Their grids and memory."""
-        return tuple(kernel.launch for kernel in self.kernels)
-
-
 def plan(
     direction: Direction,
     config: Config,
     *arrays: Any,
     chip: Chip,
     blocks: Mapping[str, int] | None = None,
-) -> Program:
+) -> Planned:
     """Plans a call for a chip: `tpu_tiles.planned` with the kernels of a direction."""
     kernels = _kernels if direction == "forward" else tpu_backward.kernels
-    return Program(tpu_tiles.planned(direction, config, arrays, chip, blocks, kernels))
+    return Planned(tpu_tiles.planned(direction, config, arrays, chip, blocks, kernels))
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:

@@ -20,7 +20,7 @@ from kernels import plans
 from kernels.arrays import Described
 from kernels.chips import HOPPER, Chip
 from kernels.hopper import ROWS, Kernel
-from kernels.plans import Launch, Refused
+from kernels.plans import Planned, Refused
 from kernels.softmax import LOG2E
 from kernels.tables import Direction
 from kernels.trilinear import gpu_backward, gpu_forward
@@ -48,23 +48,17 @@ LEAST_STAGES = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(Planned):
     """How a direction of a call is computed.
 
     Attributes:
+        kernels: the forward kernel; or those of Delta, dquery, of the keys and of the values.
         geometry: how it lies in memory.
         columns: second keys of a tile of the first kernel.
-        kernels: the forward kernel; or those of Delta, dquery, of the keys and of the values.
     """
 
     geometry: Geometry
     columns: int
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The kernels as chips see them."""
-        return tuple(kernel.launch for kernel in self.kernels)
 
 
 def plan(
@@ -99,7 +93,7 @@ def plan(
     first = _fitting(chip, (gpu_forward.kernel(layout, dtype, *size, delta=backward) for size in sizes))
     columns = first.scratch[3][0][0].shape[1]
     if not backward:
-        return Plan(layout, columns, (first,))
+        return Plan((first,), layout, columns)
     most = max(blocks.get("stages", BACKWARD_CANDIDATES[0]["stages"]), LEAST_STAGES)
 
     def fitting(kernel: Callable[[int], Kernel]) -> Kernel:
@@ -120,7 +114,7 @@ def plan(
         fitting(lambda stages: gpu_backward.key_kernel(layout, dtype, grid, stages, of_values=False)),
         fitting(lambda stages: gpu_backward.key_kernel(layout, dtype, grid, stages, of_values=True)),
     )
-    return Plan(layout, columns, kernels)
+    return Plan(kernels, layout, columns)
 
 
 def _fitting(chip: Chip, kernels: Iterable[Kernel]) -> Kernel:

@@ -16,12 +16,12 @@ from jaxtyping import Array
 from kernels import tpu_shared
 from kernels.arrays import round_up
 from kernels.chips import DEFAULT, Chip
-from kernels.plans import Launch, Refused, check, fits
+from kernels.plans import Planned, Refused, check, fits
 from kernels.tables import Direction
 from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_tiles
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, Plan
-from kernels.two_simplicial.tpu_tiles import Kernel, Spec
+from kernels.two_simplicial.tpu_tiles import Spec
 
 ROWS = 1024  # pairs of a tile, where the keys allow it
 TRIPLES = 1 << 19  # triples of a tile: enough work for a step of the grid, and 2 MiB in float32
@@ -34,16 +34,10 @@ NAMES = ("query", "key1", "key2", "value", "bilinear")
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """The plan of a call in one direction: what is static in it, and its kernels in order."""
+class Program(Planned):
+    """The plan of a call in one direction, with what is static in it."""
 
     spec: Spec
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """Their grids and memory."""
-        return tuple(kernel.launch for kernel in self.kernels)
 
 
 def plan(
@@ -193,9 +187,9 @@ def backward(
 def _program(direction: Direction, config: Config, arrays: Any, blocks: Mapping[str, int]) -> Program:
     spec = _spec(config, arrays, blocks)
     if direction == "forward":
-        return Program(spec, (tpu_forward.kernel(spec),))
+        return Program((tpu_forward.kernel(spec),), spec)
     deltas = (tpu_backward.deltas(spec),) if spec.rounded else ()
-    return Program(spec, (*deltas, tpu_backward.over_queries(spec), tpu_backward.over_keys(spec)))
+    return Program((*deltas, tpu_backward.over_queries(spec), tpu_backward.over_keys(spec)), spec)
 
 
 def _spec(config: Config, arrays: Any, blocks: Mapping[str, int]) -> Spec:
