@@ -77,7 +77,7 @@ def _jaxtyped(*, typechecker):
             return _decorated(x, typechecker=typechecker)
         if "<locals>" in x.__qualname__ and (jaxtyping.config.jaxtyping_disable or not x.__annotations__):
             return x
-        if any(map(_has_shapes, x.__annotations__.values())):
+        if inspect.isgeneratorfunction(x) or any(map(_has_shapes, x.__annotations__.values())):
             return _decorated(x, typechecker=typechecker)
         checked = typechecker(x)
 

@@ -31,8 +31,11 @@ def outcome(result):
     }
 
 
+SHORT = dataclasses.replace(quick(), steps=12, log_every=3, checkpoint_every=6)
+
+
 def run(parallel, **others):
-    return regression.main(quick(), parallel=parallel, quiet=True, **others)
+    return regression.main(SHORT, parallel=parallel, quiet=True, **others)
 
 
 def drawn(parallel):
@@ -51,7 +54,7 @@ def fed(parallel):
         mask = random.uniform(size=(16, 3)) < np.linspace(1, 0.1, 16)[:, None]
         return {"x": x, "y": y, "mask": mask, "offset": np.float32(0.25)}
 
-    return regression.main(quick(), parallel=parallel, quiet=True, sample=None, batches=batches)
+    return run(parallel, sample=None, batches=batches)
 
 
 def carried(parallel):
@@ -66,9 +69,9 @@ def carried(parallel):
     def init_extra(key):
         return {"drift": jax.random.normal(key), "count": jnp.int32(0)}
 
-    result = regression.main(quick(), parallel=parallel, quiet=True, sample=sample, init_extra=init_extra)
-    if int(result.state.extra["count"]) != 60:
-        raise SystemExit(f"60 samples were drawn, {result.state.extra['count']} counted")
+    result = run(parallel, sample=sample, init_extra=init_extra)
+    if int(result.state.extra["count"]) != SHORT.steps:
+        raise SystemExit(f"{SHORT.steps} samples were drawn, {result.state.extra['count']} counted")
     return result
 
 
@@ -106,7 +109,7 @@ def keyed(parallel):
         # The denominator of a metric is summed over devices and parts as well.
         return runtime.Sums(jnp.sum(params["bias"]), 16, found)
 
-    config = dataclasses.replace(quick(), steps=3, log_every=1, checkpoint_every=3)
+    config = dataclasses.replace(SHORT, steps=3, log_every=1, checkpoint_every=3)
     with tempfile.TemporaryDirectory() as workdir:
         run_with = {"sample": sample, "loss": loss, "accumulate": 2, "workdir": workdir}
         regression.main(config, parallel=parallel, quiet=True, **run_with)
@@ -118,7 +121,7 @@ def keyed(parallel):
 def split():
     """Splits moments and kernel along data and rows along model, saves, and continues with replicas."""
     layout = runtime.Layout("jit", data=4, model=2, fsdp=True)
-    config = quick()
+    config = SHORT
 
     def init(key):
         return {"kernel": jax.random.normal(key, (4, 3)), "bias": jnp.zeros(3)}
