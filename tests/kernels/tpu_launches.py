@@ -32,6 +32,8 @@ def _calls(jaxpr):
 def assert_planned(backend: Any, config: Any, arrays: Any, outputs: Any, **options: Any) -> None:
     """Asserts that on each chip the kernels that run are those of the plan, within the chip's limits.
 
+    Chips with the same plan are traced once.
+
     Args:
         backend: a module `tpu`.
         config: static settings of the call.
@@ -39,13 +41,16 @@ def assert_planned(backend: Any, config: Any, arrays: Any, outputs: Any, **optio
         outputs: those of the output and the log-sum-exp.
         **options: `blocks`.
     """
+    traced = set()
     for chip in CHIPS:
         given = {"forward": arrays, "backward": (*arrays, *outputs, outputs[0])}
         for direction, operands in given.items():
             launches = list(backend.plan(direction, config, *arrays, chip=chip, **options).launches)
-            function = functools.partial(getattr(backend, direction), config, chip=chip, **options)
-            assert launches == run_by(function, *operands)
             assert_within(chip, launches)
+            if (direction, *launches) not in traced:
+                traced.add((direction, *launches))
+                function = functools.partial(getattr(backend, direction), config, chip=chip, **options)
+                assert launches == run_by(function, *operands)
 
 
 def assert_within(chip: chips.Chip, launches: Any) -> None:

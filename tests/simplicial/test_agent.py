@@ -15,6 +15,8 @@ from simplicial.agent import Conv, grid_positions, max_over_entities
 from tests.simplicial import numpy_agent
 from tests.simplicial.small import draw, on_host, parameters, perturbed, quickly
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 BRIDGE, STANDARD = (7, 10, 3), (9, 10, 3)
 
 

@@ -20,6 +20,8 @@ from simplicial.blocks import FeedForward, LayerNorm, virtual_entities
 from tests.simplicial import numpy_agent
 from tests.simplicial.small import draw, made, on_host, quickly
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 WIDTH = 8
 
 

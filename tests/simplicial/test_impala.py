@@ -15,6 +15,8 @@ from experiments.runtime.training import local_gradient
 from simplicial import impala, rollout
 from tests.simplicial import plain_impala
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 BAR_NAMES = ("rho_bar", "c_bar", "advantage_rho_bar")
 v_trace = jax.jit(impala.v_trace, static_argnames=BAR_NAMES)
 loss_of = jax.jit(impala.loss, static_argnames=("discount", "entropy_cost", "value_cost", *BAR_NAMES))

@@ -26,7 +26,6 @@ from tests.kernels.two_simplicial import cases
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
-BY_LOGIT = pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda config: config.logit)
 
 # A tile smaller than the shape in both directions: several steps of every loop, and none of them whole.
 TILED = Shape("tiled", batch=2, heads=3, queries=133, keys=11, features=6, value_features=5, out_features=4)
@@ -183,10 +182,11 @@ def test_public_function_with_batch_dimensions_vmap_and_gradients():
     cases.check(got[1], np.asarray(want[1]), 1e-5)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
-@BY_LOGIT
+@pytest.mark.parametrize(
+    ("config", "dtype"), [(UNSIGNED, jnp.float32), (SIGNED, jnp.bfloat16)], ids=["unsigned", "signed"]
+)
 def test_lowers_for_tpus_where_there_is_none(config, dtype):
-    """Which runs Mosaic's checks of blocks and operations; every kind of mask."""
+    """Which runs Mosaic's checks of blocks and operations; every kind of mask. Others: `test_envelope`."""
     masks = ("none", "padding", "random") if dtype == jnp.float32 else ("random",)
 
     def function(*cases_of_masks):
@@ -225,9 +225,12 @@ def _shaped(shape: Shape, dtype: Any = jnp.float32, mask: bool = False) -> tuple
     return *arrays, jax.ShapeDtypeStruct((b, n, m, m), jnp.bool_) if mask else None
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
-@BY_LOGIT
-def test_real_shapes_run_as_planned(dtype, config):
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [(UNSIGNED, jnp.bfloat16), (TRILINEAR, jnp.float32), (SIGNED, jnp.bfloat16)],
+    ids=["unsigned", "trilinear", "signed"],
+)
+def test_real_shapes_run_as_planned(config, dtype):
     for shape in shapes.ACCELERATOR[:1] if config.logit == "trilinear" else shapes.ACCELERATOR[1:2]:
         arrays = _shaped(shape, dtype, mask=config.logit == "signed")
         outputs = jax.eval_shape(lambda *x: tpu.forward(config, *x), *arrays)
