@@ -56,7 +56,15 @@ def all_subjects(data: Path) -> dict[str, Subject]:
     if not (data / "checkpoint" / "vocab.txt").exists():
         _write_data(data)
     every: dict[str, Any] = {"log_every": 2, "checkpoint_every": 4, "eval_every": 8}
-    changed: dict[str, dict[str, Any]] = {
+    return {
+        name: subject(name, EXPERIMENTS[name].default, every | fields)
+        for name, fields in changed(data).items()
+    }
+
+
+def changed(data: Path) -> dict[str, dict[str, Any]]:
+    """Returns the fields by which the run of each experiment differs from its default preset."""
+    return {
         "boxworld": {"steps": 40, "batch_size": 8, "updates": 2, "unroll": 5, "groups": 2, "seeds": 2}
         | {"agent.features": 8, "agent.two_simplicial_features": 4, "agent.head_features": (8,)}
         | {"board.horizon": 12, "eval_episodes": 40, "final_episodes": 40},
@@ -76,10 +84,8 @@ def all_subjects(data: Path) -> dict[str, Subject]:
         | {f"sizes.{name}": value for name, value in KINSHIP.items()},
         "llrnn": {"steps": 400, "batch_size": 8, "baseline.name": "none", "eval_examples": 6}
         | {"final_examples": 6, "cell.features": 8},
-    }
-    return {
-        name: subject(name, experiment.default, every | changed[name])
-        for name, experiment in EXPERIMENTS.items()
+        "reasoning": {"steps": 100, "batch_size": 4, "warmup_steps": 2, "length": 16, "features": 8}
+        | {"num_layers": 2, "num_heads": 2, "hidden": 8, "every": 2, "window1": 2, "window2": 4},
     }
 
 

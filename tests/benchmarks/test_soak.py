@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import soak
 from benchmarks.reliability import subjects
+from experiments.registry import EXPERIMENTS
 
 STANDS_IN = '''
 """Adds up squares, keeps the sum every ten steps, and resumes from there."""
@@ -44,6 +45,10 @@ def soaked(tmp_path, kind, kills=3):
     room.mkdir()
     printed = []
     return soak.soak(subject, kills, room, random.Random(3), printed.append), printed
+
+
+def test_every_experiment_is_soaked(tmp_path):
+    assert set(subjects.changed(tmp_path)) == set(EXPERIMENTS)
 
 
 def test_a_run_that_resumes_rightly_is_equal_although_clocks_differ(tmp_path):
