@@ -21,6 +21,7 @@ from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.kinship import small as small_kinship
 from tests.experiments.llrnn import parity as llrnn_parity
 from tests.experiments.mathematics import small as small_mathematics
+from tests.experiments.reasoning import small as small_reasoning
 
 
 def configured(experiment, folder):
@@ -39,6 +40,9 @@ def configured(experiment, folder):
         return dataclasses.replace(llrnn_parity.CONFIG, **changes)
     if experiment == "mathematics":
         return small_mathematics.small(**rows)
+    if experiment == "reasoning":
+        changes = {"steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2, "batch_size": 8}
+        return dataclasses.replace(small_reasoning.SMALL, **changes)
     raise ValueError(experiment)
 
 

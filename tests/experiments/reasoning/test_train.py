@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.reasoning import text, train
-from experiments.reasoning.config import Config
+from tests.experiments.reasoning.small import SMALL
 from tests.simplicial.small import parameters, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -37,11 +37,6 @@ def test_drawn_windows_are_from_the_text_and_reach_its_ends():
 
 
 TWO_LETTERS = np.frombuffer(b"abab" * 60, np.uint8)
-SMALL = Config(
-    steps=20, log_every=10, checkpoint_every=20, eval_every=10, batch_size=4, every=1, features=8,
-    num_layers=1, num_heads=2, hidden=8, window1=2, window2=3, length=12, lr=0.05, warmup_steps=1,
-    schedule_steps=20,
-)  # fmt: skip
 
 
 def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
