@@ -22,12 +22,12 @@ class Launch:
 
     Attributes:
         name: the kernel's.
-        grid: sizes of its grid; on a GPU x is first.
+        grid: sizes of its grid; on a GPU x is first. On a TPU a batch may be a symbol of `jax.export`.
         memory: bytes of on-chip memory that a program of it takes.
     """
 
     name: str
-    grid: tuple[int, ...]
+    grid: tuple[Any, ...]
     memory: int
 
 

@@ -34,12 +34,15 @@ def cut(size: int, most: int) -> int:
     return min(sizes, key=lambda block: (round_up(size, block), -block))
 
 
-def check_arrays(dtypes: tuple[str, ...], **arrays: Any) -> None:
-    """Raises `Refused` for an array of another dtype, or with a symbol of `jax.export` for a size."""
+def check_arrays(dtypes: tuple[str, ...], *, any_batch: bool = False, **arrays: Any) -> None:
+    """Raises `Refused` for an array of another dtype, or with a symbol of `jax.export` for a size.
+
+    `any_batch`: the first size may be a symbol, since it is a side of the grid and nothing depends on it.
+    """
     for name, array in arrays.items():
         if str(array.dtype) not in dtypes:
             raise Refused(f"{name}: got dtype {array.dtype}, expected {' or '.join(dtypes)}")
-        if not all(isinstance(size, int) for size in array.shape):
+        if not all(isinstance(size, int) for size in array.shape[any_batch:]):
             raise Refused(
                 f"{name}: got shape {array.shape}, expected numbers: a kernel is planned for a size"
             )

@@ -69,10 +69,6 @@ def _jaxtyped(*, typechecker):
             if not hasattr(x.__init__, "__wrapped__"):
                 x.__init__ = decorate(x.__init__)
             return x
-        if isinstance(x, property):
-            return property(*(each and decorate(each) for each in (x.fget, x.fset, x.fdel)))
-        if isinstance(x, classmethod | staticmethod):
-            return type(x)(decorate(x.__func__))
         if not isinstance(x, types.FunctionType):
             return _decorated(x, typechecker=typechecker)
         if "<locals>" in x.__qualname__ and (jaxtyping.config.jaxtyping_disable or not x.__annotations__):

@@ -50,7 +50,7 @@ class Tiles:
 
     Attributes:
         config: static settings of the call.
-        batch: size of the batch axis.
+        batch: size of the batch axis; it may be a symbol of `jax.export`.
         total_heads: size of the heads' axis.
         sizes: of the axes X, A and Y.
         heads: how many a tile has; divides total_heads.
@@ -58,7 +58,7 @@ class Tiles:
     """
 
     config: Config
-    batch: int
+    batch: Any
     total_heads: int
     sizes: dict[str, int]
     heads: int
@@ -68,7 +68,7 @@ class Tiles:
         """Tiles along an axis."""
         return pl.cdiv(self.sizes[axis], self.sides[axis])
 
-    def grid(self, order: str) -> tuple[int, ...]:
+    def grid(self, order: str) -> tuple[Any, ...]:
         """The grid that walks along the axes in this order, the last one innermost."""
         return self.batch, self.total_heads // self.heads, *(self.count(axis) for axis in order)
 
@@ -225,7 +225,7 @@ def run(kernel: Kernel, arrays: Sequence[Array], mask: Array | None, interpret: 
     # Inside shard_map results vary over the mesh axes that the arguments vary over.
     manual = jax.typeof(arrays[0]).manual_axis_type
 
-    def shape(axes: str) -> tuple[int, ...]:
+    def shape(axes: str) -> tuple[Any, ...]:
         return tiles.batch, tiles.total_heads, *(tiles.sizes.get(axis, 1) for axis in axes)
 
     def body(*references):
@@ -293,7 +293,7 @@ def planned(
         Refused: what the kernels do not compute, and what fits with no tiles.
     """
     kernel_logits, premise, mask = arrays
-    check_arrays(DTYPES, kernel_logits=kernel_logits, premise=premise)
+    check_arrays(DTYPES, any_batch=True, kernel_logits=kernel_logits, premise=premise)
     if 0 in (*kernel_logits.shape, *premise.shape):
         shapes = f"{kernel_logits.shape} and {premise.shape}"
         raise Refused(f"kernel_logits, premise: got shapes {shapes}, expected no empty axis")

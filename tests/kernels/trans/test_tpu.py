@@ -291,3 +291,16 @@ def test_refuses_what_fits_with_no_tiles_and_symbols():
     arrays[0] = jax.ShapeDtypeStruct((1, 2, x, 30), jnp.float32)
     with pytest.raises(plans.Refused, match=r"kernel_logits: got shape \(1, 2, x, 30\), expected numbers"):
         tpu.plan("forward", Config(), *arrays, None, chip=tpu_launches.CHIPS[0])
+
+
+def test_one_program_serves_any_batch():
+    """A symbol of `jax.export`, of which nothing is computed; lowered forward and backward."""
+    (batch,) = export.symbolic_shape("batch")
+    arrays = [jax.ShapeDtypeStruct((batch, 2, 30, 30), jnp.float32)] * 2
+
+    def gradients(*arrays):
+        out, lse = tpu.forward(Config(), *arrays, None)
+        return tpu.backward(Config(), *arrays, None, out, lse, out)
+
+    exported = export.export(jax.jit(gradients), platforms=["tpu"])(*arrays)
+    assert exported.mlir_module().count("tpu_custom_call") == 2
