@@ -100,7 +100,7 @@ def parameters(init: Callable[[jax.Array], Any]) -> int:
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """Describes what decides which parts fit: architecture, usable cores, and the first core's data caches."""
+    """Describes what decides which parts fit: architecture, usable cores, data caches of the first core."""
     caches = []
     for folder in sorted(CPUS.glob("cpu0/cache/index*")):
         if (folder / "type").read_text().strip() != "Instruction":

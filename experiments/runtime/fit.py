@@ -126,10 +126,9 @@ def fit(
         raise ValueError(f"sample, batches: got {both}, expected exactly one of them")
     if init_extra is not None and sample is None:
         raise ValueError("init_extra: got it with batches, expected it with sample only")
-    program = Program(
-        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, config.accumulate, totals),
-        parallel,
-    )
+    parts = config.accumulate
+    task = Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, parts, totals)
+    program = Program(task, parallel)
     program.check(program.abstract_state())
     feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
     return loop(

@@ -4,73 +4,80 @@ A loss may process a batch as a whole, in parts one after another, or one part p
 depend on that, so the key of a loss is a key for each row. To a model it looks like a single key: `split`,
 `fold_in` and the functions of `jax.random` work as usual (`flax` uses it for an RNG named "dropout"), but the
 first axis of whatever is drawn must be that of the rows.
+
+The generator is Threefry (Salmon et al. 2011), whose blocks of 64 bits have a key and a counter of two words
+each. `jax.random` counts the numbers of an array; here one word is the row and the other counts its numbers.
+Thus no row needs a key schedule of its own, and a draw costs as much as with a single key.
 """
 
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import define_prng_impl
+from jax import lax
+from jax.extend.random import define_prng_impl, threefry2x32_p
 from jaxtyping import Array, Int, PRNGKeyArray
 
-UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
+UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
 
 def of_rows(key: PRNGKeyArray, rows: Int[Array, "R"]) -> PRNGKeyArray:
-    """Returns one key that draws for all rows, with the key of row r derived from `key` and r alone.
+    """Returns one key that draws for all rows; the draws of row r depend on `key` and r alone.
 
-    A draw of shape [n R, ...] consists of R draws of shape [n, ...], one per row, in the order of `rows`. Draws
-    of other shapes raise a `ValueError`. With the generator "rbg", which has no independent batched draws, the
-    result still depends on the set of rows.
+    A draw of shape [n R, ...] consists of R draws of shape [n, ...], one per row, in the order of `rows`.
+    Draws of other shapes raise a `ValueError`, as do draws of 64-bit words.
 
     Args:
-        key: a single key, the same for all parts of the batch.
+        key: a single key, the same for all parts of the batch. Of the generator "rbg" only the first half is
+            used; draws are Threefry's all the same.
         rows: numbers of the rows in the whole batch.
     """
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(rows)
-    return jax.random.wrap_key_data(
-        jax.random.key_data(keys), impl=_implementation(jax.random.key_impl(key), keys.shape[0])
-    )
+    pair = jax.random.key_data(key)[:2]
+    data = jnp.concatenate([pair, rows.astype(jnp.uint32)])
+    return jax.random.wrap_key_data(data, impl=_implementation(rows.shape[0]))
 
 
 @functools.cache
-def _implementation(base: Any, rows: int) -> Any:
-    """Defines keys whose data is that of `rows` keys of the implementation `base`, stacked."""
+def _implementation(rows: int) -> Any:
+    """Defines keys whose data are the two words of a Threefry key and the numbers of `rows` rows."""
 
-    def each(function):
-        def of_data(data, *arguments):
-            return jax.vmap(lambda key: function(key, *arguments))(jax.random.wrap_key_data(data, impl=base))
+    def on_pair(function):
+        def of_data(data, argument):
+            pairs = jax.random.key_data(
+                function(jax.random.wrap_key_data(data[:2], impl="threefry2x32"), argument)
+            )
+            numbers = jnp.broadcast_to(data[2:], (*pairs.shape[:-1], rows))
+            return jnp.concatenate([pairs, numbers], axis=-1)
 
         return of_data
 
     def seed(number):
         raise NotImplementedError("keys of rows are made by of_rows, not from a seed")
 
-    @each
-    def fold_in(key, number):
-        return jax.random.key_data(jax.random.fold_in(key, number))
-
-    def split(data, shape):
-        parts = each(lambda key: jax.random.key_data(jax.random.split(key, shape)))(data)
-        return jnp.moveaxis(parts, 0, len(shape))
-
     def random_bits(data, width, shape):
         if not shape or shape[0] % rows:
             raise ValueError(
-                f"key: got a draw of shape {tuple(shape)}, expected a first axis that is a multiple of the {rows} "
-                "rows of the batch, since each row has its own key"
+                f"key: got a draw of shape {tuple(shape)}, expected a first axis that is a multiple of the "
+                f"{rows} rows of the batch, since each row has its own key"
+            )
+        if width not in UNSIGNED:
+            raise ValueError(
+                f"key: got a draw of {width} bits, expected one of {', '.join(map(str, UNSIGNED))}"
             )
         part = (shape[0] // rows, *shape[1:])
-        return each(lambda key: jax.random.bits(key, part, UNSIGNED[width]))(data).reshape(shape)
+        row = jnp.broadcast_to(data[2:].reshape(rows, *[1] * len(part)), (rows, *part))
+        place = jnp.broadcast_to(lax.iota(jnp.uint32, math.prod(part)).reshape(1, *part), (rows, *part))
+        high, low = threefry2x32_p.bind(data[0], data[1], row, place)
+        return (high ^ low).reshape(shape).astype(UNSIGNED[width])
 
-    size = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=base))).shape
     return define_prng_impl(
-        key_shape=(rows, *size),
+        key_shape=(2 + rows,),
         seed=seed,
-        split=split,
+        split=on_pair(jax.random.split),
         random_bits=random_bits,
-        fold_in=fold_in,
-        name=f"{rows} rows of {base}",
-        tag=f"{base}x{rows}",
+        fold_in=on_pair(jax.random.fold_in),
+        name=f"threefry2x32 of {rows} rows",
+        tag=f"fry{rows}",
     )
