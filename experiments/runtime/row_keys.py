@@ -66,11 +66,14 @@ def _implementation(rows: int) -> Any:
             raise ValueError(
                 f"key: got a draw of {width} bits, expected one of {', '.join(map(str, UNSIGNED))}"
             )
-        part = (shape[0] // rows, *shape[1:])
-        row = jnp.broadcast_to(data[2:].reshape(rows, *[1] * len(part)), (rows, *part))
-        place = jnp.broadcast_to(lax.iota(jnp.uint32, math.prod(part)).reshape(1, *part), (rows, *part))
-        high, low = threefry2x32_p.bind(data[0], data[1], row, place)
-        return (high ^ low).reshape(shape).astype(UNSIGNED[width])
+        each, *rest = shape[0] // rows, *shape[1:]
+        # In the final shape, since arrays of more axes take twice as long to compile.
+        row = jnp.repeat(data[2:], each).reshape(-1, *[1] * len(rest))
+        place = jnp.tile(
+            lax.iota(jnp.uint32, each * math.prod(rest)).reshape(each, *rest), (rows, *[1] * len(rest))
+        )
+        high, low = threefry2x32_p.bind(data[0], data[1], jnp.broadcast_to(row, shape), place)
+        return (high ^ low).astype(UNSIGNED[width])
 
     return define_prng_impl(
         key_shape=(2 + rows,),
