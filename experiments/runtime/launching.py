@@ -37,7 +37,8 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     Defines `--config` (with `--config.field=value` for each of its fields), `--workdir`, `--parallel`,
     `--mesh`, `--fsdp` and `--keep_blocks`, and for several processes `--distributed`,
     `--coordinator_address`, `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a
-    preset's name, `quick` or `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)` returns a config. Invalid flags
+    preset's name, `quick` or `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)`
+    returns a config. Invalid flags
     and a workdir that belongs to another run are reported in one line, with exit status 2, before anything is
     computed or written. A run that stops because its loss is not finite exits with status 1; one stopped by
     SIGTERM exits with 143. Both print the checkpoint from which the run can continue.
