@@ -169,7 +169,8 @@ def tp_layer(batch: int, features: int) -> Call:
     params = jax.jit(model.init)(jax.random.key(0), question[:1], given[:1])["params"]
 
     def loss(params):
-        sums = objective.next_symbol_sums(model.apply({"params": params}, question, given), labels)
+        logits: Any = model.apply({"params": params}, question, given)
+        sums = objective.next_symbol_sums(logits, labels)
         return sums.loss / sums.symbols
 
     return training(loss, params)
@@ -185,8 +186,8 @@ def llrnn(name: str, batch: int, **options: Any) -> Call:
     params = jax.jit(model.init)(jax.random.key(0), inputs)["params"]
 
     def loss(params):
-        logits = model.apply({"params": params}, inputs).logits
-        return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+        out: Any = model.apply({"params": params}, inputs)
+        return optax.softmax_cross_entropy_with_integer_labels(out.logits, targets).mean()
 
     return training(loss, params)
 

@@ -16,6 +16,7 @@ is correct in all of them.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -184,12 +185,8 @@ class Program:
         if task.totals is not None:
             batch = {**batch, **jax.eval_shape(task.totals, batch)}
         with self.naming():
-            jax.eval_shape(
-                lambda *arguments: accumulated_gradient(task, *arguments, jnp.arange(task.batch_size)),
-                state.params,
-                batch,
-                key,
-            )
+            rows = jnp.arange(task.batch_size)
+            jax.eval_shape(functools.partial(accumulated_gradient, task), state.params, batch, key, rows)
 
     def initial(self) -> TrainState:
         """Creates the initial state directly with its final shardings.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 from absl import app
@@ -13,9 +14,9 @@ from experiments.runtime import chunks
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
-def small():
+def small() -> Any:
     """The reasoning experiment with a small model."""
-    config = registry.EXPERIMENTS["reasoning"].presets("quick")
+    config: Any = registry.EXPERIMENTS["reasoning"].presets("quick")
     sizes = {"features": 8, "num_layers": 1, "num_heads": 1, "hidden": 8, "length": 8, "window2": 4}
     return dataclasses.replace(config, batch_size=4, every=0, **sizes)
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from absl import app
@@ -11,7 +12,7 @@ from benchmarks.guard import __main__ as guard
 from benchmarks.guard import subjects
 
 
-def runs(before, after):
+def runs(before, after) -> Any:
     made = zip(guard.TREES, (before, after), strict=True)
     return {tree: [{"seconds": [number, number]} for number in numbers] for tree, numbers in made}
 
@@ -52,7 +53,8 @@ def test_an_interrupted_record_is_continued_and_another_ones_refused(tmp_path, m
 
     monkeypatch.setattr(guard, "measure", measure)
     values = type("Values", (), {"repetitions": 2, "size": "tiny", "seconds": 0.0, "limit": 9.0})
-    trees, made = {"before": "old", "after": "new"}, {}
+    trees: Any = {"before": "old", "after": "new"}
+    made: Any = {}
     with pytest.raises(KeyboardInterrupt):
         guard.compare(trees, ["a"], values, made, lambda: None)
     assert asked == [("old", "a"), ("new", "a"), ("new", "a")]

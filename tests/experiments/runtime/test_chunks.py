@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import pytest
@@ -105,7 +106,7 @@ def test_the_machine_and_the_committed_table():
 
 @pytest.mark.parametrize("name", registry.NAMES)
 def test_the_fields_of_the_sizes_exist(name):
-    experiment = registry.EXPERIMENTS[name]
+    experiment: Any = registry.EXPERIMENTS[name]
     config = experiment.presets(experiment.presets.names[0])
     found = chunks.sizes_of(config)
     for field in experiment.config.size_fields:
