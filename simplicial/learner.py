@@ -62,6 +62,11 @@ class Report:
     finite: Bool[Array, "*runs"]
 
 
+def at_once(function: Callable[[rollout.Trajectories], PyTree], batch: rollout.Trajectories) -> PyTree:
+    """Returns `function(batch)`."""
+    return function(batch)
+
+
 @dataclasses.dataclass(frozen=True)
 class Learner:
     """Learns a policy in the environments it acts in.
@@ -78,6 +83,8 @@ class Learner:
         updates: U, the number of batches into which an iteration is cut; each is used for one update.
         groups: G, a multiple of the number of devices.
         objective: `impala.loss`; use `functools.partial` for other settings.
+        summed: `summed(function, batch)` returns the sum of `function` over the trajectories of a batch, by
+            default `function(batch)`. Another function may add up `function(part)` over parts.
 
     Raises:
         ValueError: a number is not positive, or the environments cannot be divided equally.
@@ -91,6 +98,7 @@ class Learner:
     updates: int = 16
     groups: int = 1
     objective: Callable[..., impala.Losses] = impala.loss
+    summed: Callable[[Callable[[rollout.Trajectories], PyTree], rollout.Trajectories], PyTree] = at_once
 
     def __post_init__(self):
         for name, least in (("environments", 1), ("steps", 2), ("updates", 1), ("groups", 1)):
@@ -156,12 +164,12 @@ class Learner:
     def gradient(self, params: PyTree, batch: rollout.Trajectories) -> tuple[PyTree, impala.Losses]:
         """Returns the gradient of the summed loss of trajectories [B, T, ...], and the losses."""
 
-        def total(params):
-            output = self.policy(params, batch.observation)
-            losses = self.objective(output.logits, output.value, batch)
+        def total(params, part):
+            output = self.policy(params, part.observation)
+            losses = self.objective(output.logits, output.value, part)
             return losses.total, losses
 
-        return jax.grad(total, has_aux=True)(params)
+        return self.summed(functools.partial(jax.grad(total, has_aux=True), params), batch)
 
 
 def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectories:

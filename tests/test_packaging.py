@@ -62,7 +62,7 @@ def test_the_wheel_has_the_packages_and_the_released_weights(wheel):
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".typed")
+        if path.suffix in (".py", ".typed", ".json")  # tables of measurements
     }
     released = {
         f"experiments/released/{name}/{file.name}"

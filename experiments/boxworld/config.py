@@ -142,6 +142,9 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "boxworld"
+    size_fields: ClassVar[tuple[str, ...]] = (
+        *("agent", "board.world", "board.rows", "board.cols", "seeds", "unroll"),
+    )
 
     batch_size: int = 32
     agent: AgentConfig = dataclasses.field(default_factory=AgentConfig)

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.boxworld.config import Config
 from experiments.runtime import mesh as mesh_lib
+from experiments.runtime import training
 from simplicial import Agent, AgentOutput, boxworld, impala, rollout
 from simplicial.learner import Learner, LearnerState, Report, program, shardings
 
@@ -72,6 +73,8 @@ class Impala:
         self.parallel: str = layout.mode
         self.compile_seconds = 0.0
         self.config, self.mesh = config, mesh_lib.Layout().mesh()
+        parts = max(1, config.accumulate)  # 0 is not chosen yet: see `runtime.chunks.resolved`
+        training.check_parts(parts, config.batch_size // self.mesh.size)
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
         self.learner = Learner(
@@ -90,6 +93,7 @@ class Impala:
                 entropy_cost=config.entropy_cost,
                 value_cost=config.value_cost,
             ),
+            summed=functools.partial(training.summed, parts=parts),
         )
         self._programs: dict[int, Callable] = {}
         self._where = shardings(self.mesh, seeds=True)

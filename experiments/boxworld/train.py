@@ -14,6 +14,7 @@ from experiments import runtime
 from experiments.boxworld import measures
 from experiments.boxworld.config import Config
 from experiments.boxworld.engine import Impala, make_policy
+from experiments.runtime import chunks
 
 
 def main(
@@ -41,6 +42,7 @@ def main(
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
     """Trains the agents of all seeds without drawing figures."""
+    config = chunks.resolved(config, workdir, config.init_params)
     policy = make_policy(config)
     return runtime.loop(
         config,

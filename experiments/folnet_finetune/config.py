@@ -49,7 +49,6 @@ class Config(runtime.RunConfig):
         lr: peak learning rate of Adam; the rate increases to it and then decreases to 0, both linearly.
         warmup: fraction of the steps over which the rate increases.
         b1, b2, eps, bias_correction, weight_decay, clip: arguments of `optimizer.adam`; defaults as released.
-        accumulate: number of parts into which each batch is split to fit into memory.
         length: tokens per example, T; 0 means the task's length in Table 9.
         stride: for SQuAD, tokens from the start of one window to the start of the next.
         query_length: for SQuAD, maximum number of tokens in a question.
@@ -74,6 +73,7 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "folnet_finetune"
+    size_fields: ClassVar[tuple[str, ...]] = ("task", "model", "length", "lengths", "mask_padding")
 
     task: str = "rte"
     data_dir: str = ""
@@ -92,7 +92,6 @@ class Config(runtime.RunConfig):
     bias_correction: bool = False
     weight_decay: float = 0.01
     clip: float = 0.0
-    accumulate: int = 1
     length: int = 0
     stride: int = STRIDE
     query_length: int = QUERY_LENGTH
@@ -118,16 +117,12 @@ class Config(runtime.RunConfig):
         runtime.one_of("task", self.task, tasks.TASKS)
 
         zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
-        one = ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds")
+        one = ("epochs", "batch_size", "log_every", "eval_batch_size", "seeds")
         for name in (*zero, *one):
             runtime.at_least(name, getattr(self, name), int(name in one))
         for name in ("b1", "b2", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}"
-            )
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():

@@ -23,7 +23,7 @@ from experiments import runtime
 from experiments.folnet_finetune import data, measures, model, sweep
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.grid import NO_SWEEP
-from experiments.runtime import processes
+from experiments.runtime import chunks, processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Scalar, Task, TrainState
@@ -89,10 +89,12 @@ def train(
         found = data.fingerprint(opened)
         processes.first_before_others(lambda: _keep_data(found, workdir), runtime.WorkdirError)
     tuned = model.make(config)
+    init = model.make_init(tuned)
+    config = chunks.resolved(config, workdir, init)
     task = Task(
         config.seed,
         config.batch_size,
-        model.make_init(tuned),
+        init,
         make_loss(config, tuned),
         config.make_optimizer(),
         accumulate=config.accumulate,

@@ -38,7 +38,6 @@ class Config(runtime.RunConfig):
         schedule_steps: length of the schedule in steps; 0 means `steps`.
         warmup: fraction of the schedule over which the rate increases.
         b1, b2, eps, weight_decay, clip: arguments of `optimizer.lamb`.
-        accumulate: number of parts into which each batch is split to fit into memory.
         mask_padding: whether tokens ignore padding; in the released model they do not.
         eval_batch_size: batch size of evaluations.
         eval_batches: maximum number of batches per evaluation, drawn at random once; 0 means all held-out
@@ -48,6 +47,7 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "folnet_pretrain"
+    size_fields: ClassVar[tuple[str, ...]] = ("model", "row", "data.length", "data.objective", "mask_padding")
 
     steps: int = runtime.resumable(8000)
     batch_size: int = 131_072
@@ -65,7 +65,6 @@ class Config(runtime.RunConfig):
     eps: float = 1e-6
     weight_decay: float = 0.01
     clip: float = 1.0
-    accumulate: int = 1
     mask_padding: bool = False
     eval_batch_size: int = 256
     eval_batches: int = 0
@@ -77,7 +76,7 @@ class Config(runtime.RunConfig):
         super().validate()
         least = dict.fromkeys(("lr", "baseline_lr", "eps", "weight_decay", "clip", "eval_batches"), 0)
         least |= dict.fromkeys(("blanks", "schedule_steps", "row"), 0)
-        least |= dict.fromkeys(("accumulate", "eval_batch_size", "eval_masks"), 1)
+        least |= dict.fromkeys(("eval_batch_size", "eval_masks"), 1)
         for name, value in least.items():
             runtime.at_least(name, getattr(self, name), value)
         for name in ("b1", "b2"):

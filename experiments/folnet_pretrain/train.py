@@ -123,7 +123,6 @@ def train(
         evaluate=measures.make_evaluate(config, make_losses(config, model), text, parallel),
         conclude=conclude,
         workdir=workdir,
-        accumulate=config.accumulate,
         totals=totals,
         parallel=parallel,
         name=figures.shown(config.model.name),

@@ -57,6 +57,10 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "kinship"
+    size_fields: ClassVar[tuple[str, ...]] = (
+        *("model", "match", "sizes", "data.form", "data.train_lengths", "data.inverses", "data.spread"),
+        *("data.supporting", "data.irrelevant", "data.disconnected"),
+    )
 
     steps: int = runtime.resumable(1_000_000)
     model: str = "jmc.atp"

@@ -121,6 +121,7 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "llrnn"
+    size_fields: ClassVar[tuple[str, ...]] = ("task", "task_options", "cell", "hidden_outputs", "unroll")
 
     task: str = "copy"
     task_options: TaskOptions = dataclasses.field(default_factory=TaskOptions)

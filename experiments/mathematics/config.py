@@ -183,6 +183,7 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "mathematics"
+    size_fields: ClassVar[tuple[str, ...]] = ("model", "data.buckets")
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)

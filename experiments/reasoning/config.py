@@ -35,6 +35,9 @@ class Config(runtime.RunConfig):
     """
 
     experiment: ClassVar[str] = "reasoning"
+    size_fields: ClassVar[tuple[str, ...]] = (
+        *("every", "features", "num_layers", "num_heads", "hidden", "window1", "window2", "logit", "length"),
+    )
 
     every: int = 4
     features: int = 96

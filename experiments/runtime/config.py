@@ -30,10 +30,15 @@ class RunConfig:
 
     Attributes:
         experiment: the experiment's name, a constant of the class; recorded in a run's `config.json`.
+        size_fields: the (dotted) names of the fields on which the work per example depends, a constant of the
+            class; a nested dataclass stands for all of its fields.
         seed: all randomness in a run is derived from the seed and the step, so a continued run is
             reproducible.
         steps: number of updates.
         batch_size: examples per update over all devices, a multiple of their number.
+        accumulate: number of equal parts of a batch, on each device, whose gradients are computed one after
+            another and added up; the update is the same up to rounding. Parts save memory, and on CPUs also
+            time if they fit into the cache. 0 chooses by measurements (see `runtime.chunks`).
         log_every: steps between lines of metrics. When batches are drawn on the device, these steps are one
             compiled call, so a SIGTERM may have to wait this long.
         checkpoint_every: steps between checkpoints, a multiple of `log_every`.
@@ -50,10 +55,12 @@ class RunConfig:
     """
 
     experiment: ClassVar[str] = ""
+    size_fields: ClassVar[tuple[str, ...]] = ()
 
     seed: int = 0
     steps: int = resumable(1000)
     batch_size: int = 64
+    accumulate: int = 0
     log_every: int = 100
     checkpoint_every: int = resumable(1000)
     keep_checkpoints: int = resumable(2)
@@ -76,6 +83,11 @@ class RunConfig:
         at_least("max_seconds", self.max_seconds, 0)
         at_least("session_seconds", self.session_seconds, 0)
         at_least("eval_every", self.eval_every, 0)
+        at_least("accumulate", self.accumulate, 0)
+        if self.accumulate and self.batch_size % self.accumulate:
+            raise ValueError(
+                f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}, or 0"
+            )
         at_least("checkpoint_every", self.checkpoint_every, 1)
         for name in ("checkpoint_every", "eval_every"):
             if getattr(self, name) % self.log_every:

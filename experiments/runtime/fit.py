@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import optax
 
+from experiments.runtime import chunks
 from experiments.runtime.config import RunConfig
 from experiments.runtime.feeding import Drawn, Fed
 from experiments.runtime.looping import FitResult, loop
@@ -67,7 +68,6 @@ def fit(
     evaluate: Callable[[PyTree], Mapping[str, Any]] | None = None,
     conclude: Callable[[PyTree], Mapping[str, Any]] | None = None,
     workdir: str | os.PathLike | None = None,
-    accumulate: int = 1,
     totals: Callable[[PyTree], dict[str, Any]] | None = None,
     parallel: str | Layout = "jit",
     name: str | None = None,
@@ -83,8 +83,10 @@ def fit(
         config: the run's config, which is validated here again.
         init: `init(key) -> params`, pure.
         loss: `loss(params, batch, key) -> Sums`, pure: totals over the examples in `batch`. On several
-            devices, `batch` is one device's part under `shard_map` and `pmap` (each part with its own key),
-            and the whole batch, partitioned by the compiler, under `jit`.
+            devices, `batch` is one device's part under `shard_map` and `pmap`, and the whole batch,
+            partitioned by the compiler, under `jit`; with `config.accumulate`, a part of these. The first
+            axis of what is drawn from `key` must be the rows, each of which has its own key (see
+            `row_keys`), so that draws do not depend on the parts.
         optimizer: an optax optimizer.
         sample: `sample(key, step) -> batch`, pure: draws a whole batch on the device; arrays of rank >= 1
             have `config.batch_size` as their first axis, scalars apply to all examples. `config.log_every`
@@ -100,9 +102,6 @@ def fit(
             call.
         conclude: `conclude(params) -> JSON values`, called once at the end, for expensive measurements; the
             summary contains them as `results`.
-        accumulate: number of microbatches per batch. Their gradients are added up, so that the batch need not
-            fit in memory at once; the update equals that of the whole batch. Must divide the number of rows
-            per device.
         totals: `totals(batch) -> {name: sum over its rows}`, pure: sums over the whole batch that the loss
             needs even if it sees only a part; they are added to `batch` (a dictionary) by name.
         workdir: directory of the run; None keeps nothing. Required with several processes.
@@ -121,15 +120,15 @@ def fit(
         CheckpointError: if checkpoints exist and all of them are damaged.
     """
     config.validate()
+    config = chunks.resolved(config, workdir, init)
     if (sample is None) == (batches is None):
         both = "both" if batches is not None else "neither"
         raise ValueError(f"sample, batches: got {both}, expected exactly one of them")
     if init_extra is not None and sample is None:
         raise ValueError("init_extra: got it with batches, expected it with sample only")
-    program = Program(
-        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, accumulate, totals),
-        parallel,
-    )
+    parts = config.accumulate
+    task = Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, parts, totals)
+    program = Program(task, parallel)
     program.check(program.abstract_state())
     feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
     return loop(

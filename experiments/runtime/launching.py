@@ -16,7 +16,7 @@ import jax
 from absl import app, flags, logging
 
 import logic_zoo
-from experiments.runtime import mesh, processes
+from experiments.runtime import memory, mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
@@ -35,9 +35,10 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     """Runs an experiment from the command line, then exits.
 
     Defines `--config` (with `--config.field=value` for each of its fields), `--workdir`, `--parallel`,
-    `--mesh` and `--fsdp`, and for several processes `--distributed`, `--coordinator_address`,
-    `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a preset's name, `quick` or
-    `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)` returns a config. Invalid flags
+    `--mesh`, `--fsdp` and `--keep_blocks`, and for several processes `--distributed`,
+    `--coordinator_address`, `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a
+    preset's name, `quick` or `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)`
+    returns a config. Invalid flags
     and a workdir that belongs to another run are reported in one line, with exit status 2, before anything is
     computed or written. A run that stops because its loss is not finite exits with status 1; one stopped by
     SIGTERM exits with 143. Both print the checkpoint from which the run can continue.
@@ -63,6 +64,13 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     )
     flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of replicating them")
 
+    flags.DEFINE_integer(
+        "keep_blocks",
+        memory.DEFAULT,
+        "on CPUs, keep freed blocks of memory of up to so many MiB between calls; 0: keep none",
+        lower_bound=0,
+        upper_bound=memory.MOST,
+    )
     flags.DEFINE_enum(
         "distributed", "auto", processes.DISTRIBUTED, "whether to connect with other processes of the run"
     )
@@ -90,6 +98,8 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
+        if jax.default_backend() == "cpu":
+            memory.keep_large_blocks(values.keep_blocks)
         workdir = Path(values.workdir or _default_workdir(experiment, values["config"]))
         try:
             lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]

@@ -16,6 +16,7 @@ is correct in all of them.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, Shaped
 
 from experiments.runtime import mesh as mesh_lib
+from experiments.runtime import row_keys
 
 PyTree = Any
 Scalar = Shaped[Array, ""] | float
@@ -130,11 +132,7 @@ class Program:
         self.layout = mesh_lib.Layout.of(parallel)
         self.layout.check(task.batch_size, jax.device_count())
         data = self.layout.mesh().shape[mesh_lib.AXIS]
-        if task.accumulate < 1 or task.batch_size // data % task.accumulate:
-            raise ValueError(
-                f"accumulate: got {task.accumulate}, expected a divisor of {task.batch_size // data}, the "
-                "rows of a batch per device"
-            )
+        check_parts(task.accumulate, task.batch_size // data)
         self.task, self.parallel, self.mesh = task, self.layout.mode, self.layout.mesh()
         self.devices = self.mesh.size
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
@@ -187,9 +185,8 @@ class Program:
         if task.totals is not None:
             batch = {**batch, **jax.eval_shape(task.totals, batch)}
         with self.naming():
-            jax.eval_shape(
-                lambda *arguments: accumulated_gradient(task, *arguments), state.params, batch, key
-            )
+            rows = jnp.arange(task.batch_size)
+            jax.eval_shape(functools.partial(accumulated_gradient, task), state.params, batch, key, rows)
 
     def initial(self) -> TrainState:
         """Creates the initial state directly with its final shardings.
@@ -310,7 +307,8 @@ class Program:
     def _gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
         """Returns the gradient of the loss over the whole batch, and the sums over the whole batch."""
         if self.parallel == "jit":
-            gradient, sums = accumulated_gradient(self.task, params, batch, key)
+            rows = jnp.arange(self.task.batch_size)
+            gradient, sums = accumulated_gradient(self.task, params, batch, key, rows)
         elif self.parallel == "pmap":
             gradient, sums = self._summed_gradient(params, batch, key)
         else:
@@ -325,20 +323,55 @@ class Program:
         return jax.tree.map(lambda leaf: (leaf / sums.denominator).astype(leaf.dtype), gradient), sums
 
     def _summed_gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-        if self.devices > 1:  # otherwise all devices would draw the same dropout masks
-            key = jax.random.fold_in(key, lax.axis_index(mesh_lib.AXIS))
-        return lax.psum(accumulated_gradient(self.task, params, batch, key), mesh_lib.AXIS)
+        each = self.task.batch_size // self.devices
+        rows = lax.axis_index(mesh_lib.AXIS) * each + jnp.arange(each)
+        return lax.psum(accumulated_gradient(self.task, params, batch, key, rows), mesh_lib.AXIS)
 
 
-def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
+def accumulated_gradient(
+    task: Task, params: PyTree, batch: PyTree, key: PRNGKeyArray, rows: Int[Array, "R"]
+) -> tuple[PyTree, Sums]:
     """Computes `local_gradient` of a batch, in `task.accumulate` sequential parts.
 
-    The sums of the parts add up to the sums of the whole batch, so the step is the same up to the order of
-    the sums and the random draws of the loss (each part has its own key).
+    The sums of the parts add up to the sums of the whole batch, and each row has its own key, so the step is
+    the same for any number of parts and devices up to the order of the sums.
+
+    Args:
+        task: the training problem.
+        params: the parameters.
+        batch: R rows of the step's batch.
+        key: the key of the step's loss.
+        rows: numbers of these rows in the step's batch.
     """
-    parts = task.accumulate
+
+    def of_part(part):
+        batch, rows = part
+        return local_gradient(task.loss, params, batch, row_keys.of_rows(key, rows))
+
+    return summed(of_part, (batch, rows), task.accumulate)
+
+
+def check_parts(parts: int, rows: int) -> None:
+    """Raises a `ValueError` unless a device's `rows` of a batch can be cut into equal parts."""
+    if parts < 1 or rows % parts:
+        raise ValueError(
+            f"accumulate: got {parts}, expected a divisor of {rows}, the rows of a batch per device"
+        )
+
+
+def summed(function: Callable[[PyTree], PyTree], batch: PyTree, parts: int) -> PyTree:
+    """Returns the sum of `function(part)` over equal parts of a batch, computed one after another.
+
+    Only one part's temporary arrays are alive at a time. On CPUs, parts that fit into the cache can be faster
+    than the whole batch; see `experiments.runtime.chunks`.
+
+    Args:
+        function: returns a tree of arrays that add up over the rows of a batch.
+        batch: arrays whose first axis are the rows, and scalars, which every part gets.
+        parts: number of parts; must divide the number of rows.
+    """
     if parts == 1:
-        return local_gradient(task.loss, params, batch, key)
+        return function(batch)
 
     def cut(leaf):
         """Assigns rows i, i + parts, ... to part i: if rows are split over devices, so is every part."""
@@ -347,8 +380,7 @@ def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKey
         return jnp.moveaxis(leaf.reshape(-1, parts, *leaf.shape[1:]), 1, 0)
 
     def one(index):
-        part = jax.tree.map(lambda leaf: leaf[index], cuts)
-        return local_gradient(task.loss, params, part, jax.random.fold_in(key, index))
+        return function(jax.tree.map(lambda leaf: leaf[index], cuts))
 
     cuts = jax.tree.map(cut, batch)
     shapes = jax.eval_shape(one, jnp.int32(0))

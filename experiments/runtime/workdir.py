@@ -89,6 +89,8 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
         old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
+    if "accumulate" in new:
+        old.setdefault("accumulate", 1)  # nor this, if every batch was one part
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []

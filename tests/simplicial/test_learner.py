@@ -153,6 +153,19 @@ def test_seeds_side_by_side_are_those_one_by_one():
     assert np.abs(finals[0] - finals[1]).max() > 0.1
 
 
+def test_a_batch_can_be_summed_in_parts():
+    """The update of a batch whose trajectories are summed one by one is that of the whole batch."""
+
+    def one_by_one(function, batch):
+        rows = [jax.tree.map(lambda leaf: leaf[row][None], batch) for row in range(4)]  # noqa: B023
+        return functools.reduce(functools.partial(jax.tree.map, jnp.add), map(function, rows))
+
+    state, report = program(small())(begun(small()))
+    parts, of_parts = program(small(summed=one_by_one))(begun(small()))
+    chex.assert_trees_all_close(parts.params, state.params, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(of_parts.losses, report.losses, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.unchecked  # two parts of the actors and keys, but one of the rest
 def test_parts_of_an_axis_add_their_gradients_and_tallies():
     """Halves of the groups on an axis of two make the updates of the whole; see engine_on_devices.py."""

@@ -62,7 +62,7 @@ def test_a_preset_is_a_middle_setting(task, lr, batch_size, epochs):
     assert (config.model.dtype, config.released_text, config.mask_padding) == ("bfloat16", True, False)
     plain = Config()
     assert plain.settings()[0] in dataclasses.replace(plain, sweep="16gb").settings()
-    assert (plain.task, plain.seeds, plain.accumulate, plain.clip, plain.lengths) == ("rte", 1, 1, 0, ())
+    assert (plain.task, plain.seeds, plain.accumulate, plain.clip, plain.lengths) == ("rte", 1, 0, 0, ())
     if task == "squad2":
         assert (config.tokens, config.stride, config.query_length) == (384, 128, 64)
 
@@ -113,7 +113,7 @@ def test_steps_follow_from_examples():
                 ("eval_every", 0),
                 ("checkpoint_every", 0),
                 ("log_every", 1),
-                ("accumulate", 1),
+                ("accumulate", 0),
                 ("eval_batch_size", 1),
                 ("batch_size", 1),
             )

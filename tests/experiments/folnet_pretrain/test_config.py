@@ -144,7 +144,7 @@ def test_the_baseline_has_as_many_parameters(source):
         ({"schedule": "cosine"}, "schedule: got 'cosine', expected one of 'released', 'linear'"),
         ({"schedule": "linear", "schedule_steps": 3}, "steps: got 4, expected at most schedule_steps=3"),
         ({"baseline": "lstm"}, "baseline: got 'lstm', expected one of 'none', 'transformer'"),
-        ({"accumulate": 0}, "accumulate: got 0, expected at least 1"),
+        ({"accumulate": -1}, "accumulate: got -1, expected at least 0"),
         ({"data.objective": "mlm"}, "data.objective: got 'mlm', expected one of"),
         ({"data.held_out": 0.0}, "data.held_out: got 0.0, expected 0 < held_out < 1"),
         ({"data.mask_rate": 0.0}, "data.mask_rate: got 0.0, expected 0 < mask_rate"),

@@ -278,14 +278,14 @@ def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
 
 
 def test_what_a_run_is_fitted_with(source, tmp_path, monkeypatch):
-    """The config's accumulation and layout, totals of whole batches, and each process's rows."""
-    config = small(source, accumulate=2, seed=3)
+    """The layout, totals of whole batches, and each process's rows."""
+    config = small(source, seed=3)
     text = config.data.open()
     monkeypatch.setattr(train.runtime, "fit", lambda config, **given: (config, given))
     found: Any = train.train(config, text, tmp_path, "pmap")
     assert found[0] is config
     given = found[1]
-    assert (given["accumulate"], given["parallel"], given["workdir"]) == (2, "pmap", tmp_path)
+    assert (given["parallel"], given["workdir"]) == ("pmap", tmp_path)
     assert (given["name"], given["totals"]) == ("FOLNet", train.totals)
     batch = train.training_batches(config, text)(3)._asdict()
     chex.assert_trees_all_equal(given["batches"](3), batch)

@@ -1,6 +1,6 @@
 """Runs the regression in the three modes on the available devices, and prints the results as JSON.
 
-The loss of `dropped` and `keyed` draws from its key, the one for its whole batch and the other once per call.
+The losses of `dropped` and `keyed` draw from their key for every row.
 """
 
 import dataclasses
@@ -34,8 +34,9 @@ def outcome(result):
 SHORT = dataclasses.replace(quick(), steps=12, log_every=3, checkpoint_every=6)
 
 
-def run(parallel, **others):
-    return regression.main(SHORT, parallel=parallel, quiet=True, **others)
+def run(parallel, parts=1, **others):
+    config = dataclasses.replace(SHORT, accumulate=parts)
+    return regression.main(config, parallel=parallel, quiet=True, **others)
 
 
 def drawn(parallel):
@@ -77,7 +78,7 @@ def carried(parallel):
 
 def accumulated(parallel):
     """Runs with a batch of sixteen in parts, two rows per device."""
-    return run(parallel, accumulate=2)
+    return run(parallel, 2)
 
 
 def dropped(parallel):
@@ -89,29 +90,25 @@ def dropped(parallel):
         count = jnp.sum(batch["mask"])
         return runtime.Sums(jnp.sum(error**2 * batch["mask"]), count, {"within": (jnp.sum(kept), kept.size)})
 
-    return run(parallel, loss=loss)
+    return [run(parallel, parts, loss=loss) for parts in (1, 2)]
 
 
 def keyed(parallel):
-    """Records the number that the loss drew for each row of each step; returns them as [steps, rows].
-
-    Each call of the loss draws one number for all its rows, of which a device has two in two parts; a step is
-    one line of the record.
-    """
+    """Records the number that the loss drew for each row of each step; returns them as [steps, rows]."""
 
     def sample(key, step):
         return {"row": jnp.arange(16)}
 
     def loss(params, batch, key):
-        drawn = jax.random.uniform(key)
-        mine = jnp.sum(batch["row"][:, None] == jnp.arange(16)[None], axis=0)
-        found: Any = {f"row{row}": (drawn * mine[row], jnp.int32(1)) for row in range(16)}
+        drawn = jax.random.uniform(key, batch["row"].shape)
+        mine = jnp.sum(drawn[:, None] * (batch["row"][:, None] == jnp.arange(16)[None]), axis=0)
+        found: Any = {f"row{row}": (mine[row], jnp.int32(1)) for row in range(16)}
         # The denominator of a metric is summed over devices and parts as well.
         return runtime.Sums(jnp.sum(params["bias"]), 16, found)
 
-    config = dataclasses.replace(SHORT, steps=3, log_every=1, checkpoint_every=3)
+    config = dataclasses.replace(SHORT, steps=3, log_every=1, checkpoint_every=3, accumulate=2)
     with tempfile.TemporaryDirectory() as workdir:
-        run_with = {"sample": sample, "loss": loss, "accumulate": 2, "workdir": workdir}
+        run_with = {"sample": sample, "loss": loss, "workdir": workdir}
         regression.main(config, parallel=parallel, quiet=True, **run_with)
         records = metrics.read(Path(workdir) / "metrics.jsonl")
     calls = 2 * (1 if parallel == "jit" else jax.device_count())
@@ -152,10 +149,11 @@ def split():
 
 def main(modes):
     """Runs every kind in all modes."""
-    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated, "dropped": dropped}
+    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated}
     results: dict[str, Any] = {
         kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()
     }
+    results["dropped"] = {mode: [outcome(result) for result in dropped(mode)] for mode in modes}
     results["keyed"] = {mode: keyed(mode) for mode in modes}
     if jax.device_count() == 8:
         results["split"] = outcome(split())

@@ -1,0 +1,233 @@
+"""Times one subject in the tree that is the current folder, and prints the seconds of its calls as JSON.
+
+    python PATH/subjects.py NAME SIZE SECONDS
+
+`benchmarks.guard` starts this file as a script in this tree and in that of an earlier commit. Hence it
+imports nothing that is next to it, and of the packages only names that exist in both trees; where a name has
+moved, the adapter is here. SIZE is "full" or "tiny".
+"""
+
+import dataclasses
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+Call = Callable[[], Any]
+
+
+def found(*names: str) -> Any:
+    """Imports the first of some modules that exists in this tree."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not name.startswith(str(error.name)):
+                raise
+    raise ModuleNotFoundError(f"got a tree without {', '.join(names)}, expected one of them")
+
+
+def drawn(*shapes: tuple[int, ...]) -> list[jax.Array]:
+    """Draws normal numbers."""
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.standard_normal(shape, np.float32)) for shape in shapes]
+
+
+def with_gradient(function: Callable[..., jax.Array], *arrays: jax.Array) -> Call:
+    """Returns a compiled call of a function and its gradient by all arrays, for random cotangents."""
+    (cotangent,) = drawn(jax.eval_shape(function, *arrays).shape)
+
+    def both(*arrays):
+        out, back = jax.vjp(function, *arrays)
+        return out, back(cotangent)
+
+    compiled = jax.jit(both).lower(*arrays).compile()
+    return lambda: compiled(*arrays)
+
+
+def training(loss: Callable[[Any], jax.Array], params: Any) -> Call:
+    """Returns a compiled training step with Adam that continues from its own result."""
+    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(1e-4))
+
+    def step(params, state):
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    held = [(params, optimizer.init(params))]
+    compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*held[0]).compile()
+
+    def call():
+        held[0] = compiled(*held[0])
+        return held[0]
+
+    return call
+
+
+def two_simplicial(batch: int, queries: int, keys: int, features: int) -> Call:
+    """2-simplicial attention with gradients, as in the agent."""
+    from kernels import two_simplicial_attention
+
+    of_key = (batch, keys, 1, features)
+    arrays = drawn((batch, queries, 1, features), of_key, of_key, of_key, (1, features, features, features))
+    return with_gradient(two_simplicial_attention, *arrays)
+
+
+def trilinear(length: int) -> Call:
+    """Causal trilinear attention with windows and gradients."""
+    from kernels import trilinear_attention
+
+    def attend(*arrays):
+        return trilinear_attention(*arrays, causal=True, window1=length // 16, window2=length // 4)
+
+    shape = (1, length, 4, 64)
+    return with_gradient(attend, *drawn(*[shape] * 5))
+
+
+def trans(length: int) -> Call:
+    """The operator trans with gradients, as in FOLNet Base."""
+    import kernels
+
+    return with_gradient(kernels.trans, *drawn(*[(2, 12, length, length)] * 2))
+
+
+def boxworld(kind: str, tiny: bool) -> Call:
+    """An iteration of IMPALA, acting and learning, with the paper's settings, as a run makes it."""
+    engine = found("experiments.boxworld.engine", "experiments.boxworld_engine")
+    presets = found("experiments.boxworld.config", "experiments.configs.boxworld")
+    config = presets.paper()
+    config.agent = dataclasses.replace(config.agent, kind=kind)
+    if tiny:
+        config = dataclasses.replace(config, batch_size=8, updates=1, unroll=2)
+    for module, use in (("chunks", use_chunks), ("memory", use_memory)):
+        try:
+            config = use(importlib.import_module(f"experiments.runtime.{module}"), config)
+        except ModuleNotFoundError:  # in earlier trees, which had neither
+            continue
+    learner = engine.Impala(config)
+    carry = [learner.place(learner.initial())]
+    learner.prepare(carry[0], 0, 1)
+
+    def call():
+        carry[0], report = learner.advance(carry[0], 0, 1)
+        if not np.asarray(report.finite).all():
+            raise FloatingPointError("training: loss or parameters are not finite")
+        return report.grad_norm
+
+    return call
+
+
+def use_chunks(chunks: Any, config: Any) -> Any:
+    """Returns the config with the parts of a batch that a run on this machine has."""
+    return chunks.resolved(config, None, config.init_params)
+
+
+def use_memory(memory: Any, config: Any) -> Any:
+    """Keeps large blocks of memory, as a run does, and returns the config."""
+    memory.keep_large_blocks()
+    return config
+
+
+def folnet_layer(batch: int, length: int) -> Call:
+    """A training step of a layer of FOLNet Base, with the gradient of its inputs and without dropout."""
+    from folnet import BASE
+    from folnet.layers import ReasonerLayer
+
+    layer = ReasonerLayer(BASE)
+    shapes = (batch, length, BASE.hidden_size), (batch, BASE.relation_size, length, length)
+    inputs, cotangents = drawn(*shapes), drawn(*shapes)
+    params = jax.jit(layer.init)(jax.random.key(0), *inputs)["params"]
+
+    def step(params, *inputs):
+        outputs, back = jax.vjp(
+            lambda params, *inputs: layer.apply({"params": params}, *inputs), params, *inputs
+        )
+        gradient, *of_inputs = back(type(outputs)(cotangents))
+        return jax.tree.map(lambda p, g: p - 1e-6 * g, params, gradient), outputs, of_inputs
+
+    compiled = jax.jit(step).lower(params, *inputs).compile()
+    return lambda: compiled(params, *inputs)
+
+
+def tp_layer(batch: int, features: int) -> Call:
+    """A training step of a TP-Transformer with one layer on either side."""
+    from tp_transformer import TPTransformer, objective
+
+    model = TPTransformer(features=features, filter_features=4 * features, num_heads=8, num_layers=1)
+    rng = np.random.default_rng(0)
+    question, answer = (
+        jnp.asarray(rng.integers(3, model.vocab_size, (batch, n)), jnp.int32) for n in (64, 17)
+    )
+    given, labels = objective.shifted(answer)
+    params = jax.jit(model.init)(jax.random.key(0), question[:1], given[:1])["params"]
+
+    def loss(params):
+        logits: Any = model.apply({"params": params}, question, given)
+        sums = objective.next_symbol_sums(logits, labels)
+        return sums.loss / sums.symbols
+
+    return training(loss, params)
+
+
+def llrnn(name: str, batch: int, **options: Any) -> Call:
+    """A training step of a recurrent cell on sequences of 32 symbols."""
+    from llrnn import model as models
+
+    (inputs,) = drawn((batch, 32, 10))
+    targets = jnp.asarray(np.random.default_rng(1).integers(0, 10, (batch, 32)))
+    model = models.RecurrentModel(models.make_cell(name, **options), 10)
+    params = jax.jit(model.init)(jax.random.key(0), inputs)["params"]
+
+    def loss(params):
+        out: Any = model.apply({"params": params}, inputs)
+        return optax.softmax_cross_entropy_with_integer_labels(out.logits, targets).mean()
+
+    return training(loss, params)
+
+
+MEMORY = {"features": 100, "memory_size": 128, "memory_width": 20}
+SUBJECTS: dict[str, Callable[[bool], Call]] = {
+    "kernels.two_simplicial": lambda tiny: two_simplicial(*((2, 4, 2, 3) if tiny else (1280, 40, 2, 48))),
+    "kernels.trilinear": lambda tiny: trilinear(16 if tiny else 1024),
+    "kernels.trans": lambda tiny: trans(4 if tiny else 128),
+    "boxworld.relational": lambda tiny: boxworld("relational", tiny),
+    "boxworld.simplicial": lambda tiny: boxworld("simplicial", tiny),
+    "folnet.layer": lambda tiny: folnet_layer(*((1, 4) if tiny else (8, 128))),
+    "tp_transformer.layer": lambda tiny: tp_layer(*((1, 8) if tiny else (16, 512))),
+    "llrnn.higher_order": lambda tiny: llrnn("higher_order", 2 if tiny else 64, features=128, max_power=16),
+    "llrnn.second_order": lambda tiny: llrnn("second_order", 2 if tiny else 64, features=128),
+    "llrnn.ntm": lambda tiny: llrnn("ntm", 2 if tiny else 64, **MEMORY),
+    "llrnn.pattern_ntm": lambda tiny: llrnn("pattern_ntm", 2 if tiny else 64, features=100),
+}
+"""Functions that compile a subject, tiny or not, and return a call to time."""
+
+
+def measure(call: Call, seconds: float) -> list[float]:
+    """Returns the seconds of each call, at least two, after one that is not counted."""
+    jax.block_until_ready(call())
+    times: list[float] = []
+    while len(times) < 2 or sum(times) < seconds:
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def main(name: str, size: str, seconds: str) -> None:
+    """Prints the measurement as one line of JSON."""
+    import kernels
+
+    if Path.cwd() not in Path(kernels.__file__).resolve().parents:
+        raise SystemExit(f"got kernels from {kernels.__file__}, expected those of {Path.cwd()}")
+    print(json.dumps({"seconds": measure(SUBJECTS[name](size == "tiny"), float(seconds))}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

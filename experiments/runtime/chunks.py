@@ -1,0 +1,138 @@
+"""Chooses into how many parts a run cuts the gradient of a batch (`RunConfig.accumulate`).
+
+On CPUs, the sum of gradients over parts whose temporary arrays fit into the cache can be faster than the
+gradient of the whole batch. Where this holds is a matter of measurement. `chunks.json`, written by
+`python -m benchmarks.chunks` and never by hand, is a list of lines
+
+    {"experiment", "sizes", "parameters",      # what a row of a batch costs: fields of the config; model size
+     "machine",                                # cores and caches, as `machine` describes them
+     "rows",                                   # rows of a part in the fastest measured cut
+     "batch_size", "seconds", ...}             # the record: median seconds of a step by number of parts
+
+A run takes the line with its experiment, sizes, parameters and machine. Without such a line, on accelerators
+and on several devices it computes the gradient in one piece.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.runtime import processes
+from experiments.runtime.config import RunConfig
+from experiments.runtime.workdir import config_dict, flatten, read_json
+
+TABLE = Path(__file__).with_name("chunks.json")
+CPUS = Path("/sys/devices/system/cpu")
+
+
+def resolved[Config: RunConfig](
+    config: Config, workdir: str | os.PathLike | None, init: Callable[[jax.Array], Any]
+) -> Config:
+    """Returns the config with `accumulate` chosen, if it is 0.
+
+    A run that has begun in the workdir continues with its own number. All processes use that of the first.
+
+    Args:
+        config: the run's config.
+        workdir: the run's directory, which need not exist; or None.
+        init: draws the parameters from a key; only their shapes are used.
+
+    Raises:
+        WorkdirError: the workdir's `config.json` is damaged.
+        ValueError: the table is damaged.
+    """
+    if config.accumulate:
+        return config
+    begun = None if workdir is None else Path(workdir) / "config.json"
+    if begun is not None and begun.exists():
+        recorded = read_json(begun).get("accumulate")
+        # Without the field the run is older than it and has one part; the workdir's check reports all else.
+        parts = recorded if isinstance(recorded, int) and recorded > 0 else 1
+    else:
+        parts = processes.gathered([chosen(config, init)])[0].item()
+    return dataclasses.replace(config, accumulate=parts)
+
+
+def chosen(config: RunConfig, init: Callable[[jax.Array], Any]) -> int:
+    """Returns the number of parts for a new run on this machine: a divisor of the batch size."""
+    if jax.default_backend() != "cpu" or jax.device_count() > 1:
+        return 1
+    sizes, here = sizes_of(config), machine()
+    lines = [
+        line
+        for line in read(TABLE)
+        if (line["experiment"], line["sizes"], line["machine"]) == (config.experiment, sizes, here)
+    ]
+    if not lines:
+        return 1
+    count = parameters(init)
+    rows = next((line["rows"] for line in lines if line["parameters"] == count), config.batch_size)
+    return parts_of(config.batch_size, rows)
+
+
+def parts_of(batch_size: int, rows: int) -> int:
+    """Returns the least number of equal parts of a batch that have at most `rows` rows."""
+    least = -(-batch_size // rows)
+    return next(parts for parts in range(least, batch_size + 1) if batch_size % parts == 0)
+
+
+def sizes_of(config: RunConfig) -> dict[str, Any]:
+    """Returns the fields of a config, by dotted name, on which the work per row of a batch depends."""
+    flat = flatten(config_dict(config))
+    return {
+        name: value
+        for name, value in flat.items()
+        if any(name == field or name.startswith(f"{field}.") for field in config.size_fields)
+    }
+
+
+def parameters(init: Callable[[jax.Array], Any]) -> int:
+    """Returns the number of parameters that `init(key)` draws, without drawing them."""
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """Describes what decides which parts fit: architecture, usable cores, data caches of the first core."""
+    caches = []
+    for folder in sorted(CPUS.glob("cpu0/cache/index*")):
+        if (folder / "type").read_text().strip() != "Instruction":
+            caches.append((folder / "size").read_text().strip())  # such as "1024K"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"architecture": platform.machine(), "cores": cores, "caches": caches}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Reads a table; a missing file is an empty table.
+
+    Raises:
+        ValueError: the file is not such a table; the message names it.
+    """
+    if not path.exists():
+        return []
+    try:
+        lines = json.loads(path.read_text(encoding="utf-8"))
+        for line in lines:
+            for name, kind in {
+                "experiment": str,
+                "sizes": dict,
+                "parameters": int,
+                "machine": dict,
+                "rows": int,
+            }.items():
+                if not isinstance(line[name], kind):
+                    raise TypeError(f"{name}: got {line[name]!r:.60}, expected {kind.__name__}")
+            if line["rows"] < 1:
+                raise ValueError(f"rows: got {line['rows']}, expected at least 1")
+    except (ValueError, KeyError, TypeError) as error:  # ValueError covers JSON and its encoding
+        raise ValueError(
+            f"{path}: got {error!r}, expected lines with experiment, sizes, parameters, machine and rows"
+        ) from error
+    return lines

@@ -1,0 +1,114 @@
+"""The guard: verdicts, flags, records it continues, and the processes it starts in either tree."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from absl import app
+
+from benchmarks.guard import __main__ as guard
+from benchmarks.guard import subjects
+
+
+def runs(before, after) -> Any:
+    made = zip(guard.TREES, (before, after), strict=True)
+    return {tree: [{"seconds": [number, number]} for number in numbers] for tree, numbers in made}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ([1.0, 1.1, 1.0], [1.2, 1.3, 1.1], "slower"),
+        ([1.0, 1.1, 1.2], [1.2, 1.3, 1.1], "within the spread"),  # once faster
+        ([1.0, 1.0, 1.0], [1.01, 1.01, 1.01], "within the spread"),  # by less than the tolerance
+        ([1.2, 1.3, 1.2], [1.0, 1.0, 1.1], "faster"),
+    ],
+)
+def test_slower_is_what_exceeds_spread_and_tolerance(before, after, verdict):
+    found = guard.judged(runs(before, after), 0.02)
+    assert found["verdict"] == verdict
+    assert found["ratio"]["blocks"] == [b / a for b, a in zip(before, after, strict=True)]
+    assert verdict in guard.line("name", found)
+
+
+def test_what_fails_in_this_tree_only_is_broken():
+    made = runs([1.0], [1.0])
+    made["after"][0] = {"failed": "ValueError: no"}
+    assert guard.judged(made, 0.02) == {"before": None, "after": "ValueError: no", "verdict": "broken"}
+    made["before"][0] = {"failed": "too old"}
+    assert guard.judged(made, 0.02)["verdict"] == "not compared"
+
+
+def test_an_interrupted_record_is_continued_and_another_ones_refused(tmp_path, monkeypatch):
+    """Each tree is measured so often; the order alternates; nothing is measured twice."""
+    asked = []
+
+    def measure(tree, name, size, seconds, limit):
+        asked.append((tree, name))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return {"seconds": [2.0 if tree == "new" else 1.0] * 2}
+
+    monkeypatch.setattr(guard, "measure", measure)
+    values = type("Values", (), {"repetitions": 2, "size": "tiny", "seconds": 0.0, "limit": 9.0})
+    trees: Any = {"before": "old", "after": "new"}
+    made: Any = {}
+    with pytest.raises(KeyboardInterrupt):
+        guard.compare(trees, ["a"], values, made, lambda: None)
+    assert asked == [("old", "a"), ("new", "a"), ("new", "a")]
+    guard.compare(trees, ["a"], values, made, lambda: None)
+    assert asked[3:] == [("new", "a"), ("old", "a")]
+    assert guard.judged(made["a"], 0.02)["verdict"] == "slower"
+
+    out, head = tmp_path / "guard.json", {"against": "a", "size": "full"}
+    assert guard.begun(out, head) == {}
+    out.write_text(json.dumps({**head, "runs": made}))
+    assert guard.begun(out, head) == made
+    with pytest.raises(app.UsageError, match="of a run with another size, expected the same"):
+        guard.begun(out, head | {"size": "tiny"})
+    out.write_text('{"against"')
+    with pytest.raises(app.UsageError, match=r"--out: got .* expected a record of this program"):
+        guard.begun(out, head)
+
+
+def test_a_commit_that_does_not_exist_is_refused():
+    with pytest.raises(app.UsageError, match="--against: got 'none', expected a commit of"):
+        guard.full_name("none")
+
+
+def test_a_process_measures_the_tree_it_is_given(tmp_path):
+    """A tree with other packages of the same names, and one without."""
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "__init__.py").write_text("trans = lambda logits, premise: logits + premise\n")
+    found = guard.measure(tmp_path, "kernels.trans", "tiny", 0.0, 120)
+    assert len(found["seconds"]) == 2
+    assert min(found["seconds"]) > 0
+    (tmp_path / "kernels" / "__init__.py").unlink()
+    (tmp_path / "kernels").rmdir()
+    missing = guard.measure(tmp_path, "kernels.trans", "tiny", 0.0, 120)
+    assert "expected those of" in missing["failed"] or "ModuleNotFoundError" in missing["failed"]
+
+
+def test_modules_that_have_moved_are_found():
+    assert subjects.found("no.such.module", "json") is json
+    with pytest.raises(ModuleNotFoundError, match=r"without no\.such, none, expected one of them"):
+        subjects.found("no.such", "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", subjects.SUBJECTS)
+def test_every_subject_runs_here(name):
+    found = guard.measure(guard.ROOT, name, "tiny", 0.0, 600)
+    assert len(found["seconds"]) == 2, found
+
+
+def test_flags_are_checked_first():
+    command = [sys.executable, "-m", "benchmarks.guard", "--against=HEAD", "--only=kernels.tans"]
+    done = subprocess.run(command, cwd=guard.ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert (
+        "--only: got 'kernels.tans', expected a part of one of kernels.two_simplicial"
+        in done.stderr + done.stdout
+    )

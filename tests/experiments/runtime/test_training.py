@@ -1,0 +1,68 @@
+"""Gradients in parts: those of the whole batch, for sums over rows with masks and draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import runtime
+from experiments.runtime import training
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROWS = 12
+
+
+def loss(params, batch, key):
+    """Squares of a network with dropout, masked unevenly, over a mean that needs the whole batch's count."""
+    kept = jax.random.bernoulli(key, 0.6, batch["x"].shape)
+    error = jnp.tanh(batch["x"] * kept @ params["w"]) @ params["v"] - batch["y"]
+    count = jnp.sum(batch["mask"])
+    total = jnp.sum(error**2 * batch["mask"]) / batch["shown"]
+    return runtime.Sums(total, count, {"kept": (jnp.sum(kept), kept.size)})
+
+
+def batch():
+    random = np.random.default_rng(0)
+    mask = random.uniform(size=(ROWS, 3)) < np.linspace(1, 0.1, ROWS)[:, None]
+    return {
+        "x": jnp.asarray(random.normal(size=(ROWS, 5)), jnp.float32),
+        "y": jnp.asarray(random.normal(size=(ROWS, 3)), jnp.float32),
+        "mask": jnp.asarray(mask),
+        "shown": jnp.float32(mask.sum()),
+    }
+
+
+def gradient(parts):
+    random = np.random.default_rng(1)
+    params = {"w": random.normal(size=(5, 8)), "v": random.normal(size=(8, 3))}
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
+    task = training.Task(0, ROWS, lambda key: params, loss, optax.sgd(1.0), accumulate=parts)
+    compute = jax.jit(lambda: training.accumulated_gradient(task, params, batch(), jax.random.key(2), rows))
+    rows = jnp.arange(ROWS)
+    return compute(), compute()
+
+
+def test_the_gradient_in_parts_is_that_of_the_whole():
+    """Also the metrics, exactly where they count; the same number of parts gives the same bits."""
+    (expected, sums), _ = gradient(1)
+    assert 0.4 < float(sums.metrics["kept"][0] / sums.metrics["kept"][1]) < 0.8
+    for parts in (2, 3, 12):
+        (found, of_parts), again = gradient(parts)
+        for name, array in expected.items():
+            rounding = 2e-6 * np.abs(array).max()
+            np.testing.assert_allclose(found[name], array, rtol=0, atol=rounding, err_msg=name)
+            np.testing.assert_array_equal(found[name], again[0][name])
+        np.testing.assert_allclose(of_parts.numerator, sums.numerator, rtol=1e-6)
+        assert of_parts.denominator == sums.denominator
+        assert of_parts.metrics == sums.metrics
+
+
+@pytest.mark.parametrize(("parts", "rows"), [(5, 12), (0, 12), (24, 12)])
+def test_uneven_parts_are_refused(parts, rows):
+    with pytest.raises(ValueError, match=f"accumulate: got {parts}, expected a divisor of 12, the rows of"):
+        training.check_parts(parts, rows)
+    task = training.Task(0, 12, lambda key: {}, loss, optax.sgd(1.0), accumulate=parts)
+    with pytest.raises(ValueError, match=f"accumulate: got {parts}"):
+        training.Program(task, "jit")
