@@ -148,7 +148,7 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
             dlogits = (weights * (dweights - hopper.along_columns(mean, shape))).astype(query.dtype)
             inner, dlogits = lax.optimization_barrier((inner, dlogits))
             turn.change()
-            inner = hopper.add_product(inner, dlogits, tiles[0], interpret=interpret)
+            inner = hopper.add_products(inner, [(dlogits, tiles[0])], interpret=interpret)
             ring.release(step)
             return inner
 
@@ -304,7 +304,7 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
                 weights *= dweights[0] - hopper.along_rows(mean, shape)
             inner, weights = lax.optimization_barrier((inner, weights.astype(query.dtype)))
             turn.change()
-            inner = hopper.add_product(inner, weights, tiles[which], interpret=interpret)
+            inner = hopper.add_products(inner, [(weights, tiles[which])], interpret=interpret)
             ring.release(step)
             return inner
 

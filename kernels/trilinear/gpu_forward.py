@@ -125,7 +125,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
             weights = weights.astype(mine.dtype)
             inner, new, denominator, weights = lax.optimization_barrier((inner, new, denominator, weights))
             turn.change()
-            inner = hopper.add_product(inner, weights, values_ring.wait(step)[0], interpret=interpret)
+            inner = hopper.add_products(inner, [(weights, values_ring.wait(step)[0])], interpret=interpret)
             values_ring.release(step)
             return inner, new, denominator
 

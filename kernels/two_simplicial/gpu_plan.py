@@ -6,6 +6,7 @@ keeps in shared memory fits.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ import jax.numpy as jnp
 from kernels import plans
 from kernels.arrays import Described, divisor, round_up
 from kernels.chips import Chip
+from kernels.hopper import ROWS
 from kernels.plans import Launch, Refused
 from kernels.tables import Direction
 from kernels.two_simplicial import gpu_backward, gpu_forward
-from kernels.two_simplicial.gpu_tiles import PAIRS, ROWS, Layout, Tiling
+from kernels.two_simplicial.gpu_tiles import PAIRS, Layout, Tiling
 from kernels.two_simplicial.reference import Config
 
 # With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
@@ -30,10 +32,11 @@ MOST_FEATURES = 128
 # slice (values of pairs; three times as much of float32). One example, and one step, may take more.
 CHUNK_BYTES = {"forward": 36 << 20, "backward": 18 << 20}
 SLICE_BYTES = {"forward": 16 << 20, "backward": 8 << 20}
-# Keys of a slice that make a pipeline worth starting, and programs of a launch that keep a multiprocessor
-# busy: chunks are not smaller than the second asks for, else small enough for the first.
+# Keys of a slice that make a pipeline worth starting, and programs of one warpgroup that keep a
+# multiprocessor busy: chunks are not smaller than the second asks for, else small enough for the first.
 SLICE_KEYS = 16
 PROGRAMS = 4
+WARPGROUPS = 2  # that compute in a program, if there is work for them and room
 
 LAYOUTS: dict[str, Callable[[Tiling], Layout]] = {
     "forward": gpu_forward.layout,
@@ -48,7 +51,7 @@ class Plan:
     """A call, cut up.
 
     Attributes:
-      tilings: sizes by kernel, which differ in j_block and stages only.
+      tilings: sizes by kernel, which differ in j_block, stages and warpgroups only.
       launches: the kernels of a slice, those of `output` included.
       examples: how many make a chunk.
       chunks: how many there are; the last is filled up.
@@ -131,18 +134,19 @@ def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=F
     reason = ""
     for k, tried in _wishes(direction, sizes[4], dict(wish)):
         whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward")
-        examples, slices, first = _cut(direction, sizes, whole, chip, max(j for j, _ in tried))
+        unit = max(j for j, _ in tried) * (WARPGROUPS if direction == "backward" else 1)
+        examples, slices, first = _cut(direction, sizes, whole, chip, unit)
         padded = slices * first != sizes[4] or whole.second != sizes[4]
         biased = whole.biased or padded
         whole = replace(whole, groups=examples * whole.heads, first=first, biased=biased)
         tilings, launches = {}, []
         for kernel in KERNELS[direction]:
-            for j, stages in tried:
-                if first % j or (kernel == "pair_side" and j * k != PAIRS):
+            for warpgroups, (j, stages) in itertools.product((WARPGROUPS, 1), tried):
+                tiling = replace(whole, j_block=j, stages=stages, warpgroups=warpgroups)
+                shared_out = tiling.j_steps if kernel == "pair_side" else tiling.q_steps
+                if first % j or shared_out % warpgroups or (kernel == "pair_side" and j * k != PAIRS):
                     continue
-                tiling = replace(whole, j_block=j, stages=stages)
-                layout = LAYOUTS[kernel](tiling)
-                launch = Launch(f"two_simplicial_{kernel}", (layout.programs,), layout.memory(stages))
+                launch = LAYOUTS[kernel](tiling).kernel.launch
                 unfit = plans.fits(chip, launch)
                 if unfit is None:
                     tilings[kernel] = tiling
@@ -188,7 +192,7 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         linear=linear,
         groups=batch * heads,
         heads=heads,
-        queries=round_up(n, ROWS),
+        queries=round_up(n, ROWS if n <= ROWS else ROWS * WARPGROUPS),
         first=m,
         second=round_up(m, k),
         features=round_up(f, 16),
@@ -205,6 +209,7 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         j_block=1,
         k_block=k,
         stages=1,
+        warpgroups=1,
     )
 
 
