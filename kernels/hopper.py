@@ -123,7 +123,7 @@ class Ring:
         pl.when(position >= self.slots)(lambda: plgpu.barrier_wait(self.empty.at[slot]))
         return slot
 
-    def fill(self, position: Scalar, *sources: Ref | Sequence[Ref]) -> None:
+    def fill(self, position: Scalar, *sources: Any) -> None:
         """Copying side: starts the copies into a position's slot, once what was in it has been used.
 
         Args:
@@ -314,6 +314,15 @@ def in_turn(barrier: Ref, member: Scalar, warpgroups: int) -> Callable[[Callable
 # ---- registers
 
 
+def afresh(number: Scalar) -> Array:
+    """The same number, from which addresses are computed again here.
+
+    The compiler moves what no step of a loop changes out of the loop. Descriptors of operands in shared
+    memory are that, and take two registers each.
+    """
+    return lax.optimization_barrier(jnp.int32(number))
+
+
 def full(shape: tuple[int, ...], value: float, dtype: Any = jnp.float32) -> Array:
     """A constant in registers: a matrix as the tensor cores lay it out, or a vector over its rows."""
     return plgpu.layout_cast(jnp.full(shape, value, dtype), MATRIX if len(shape) == 2 else BY_ROW)
@@ -370,7 +379,7 @@ def products(pairs: Sequence[Sequence[tuple[Ref, Ref]]], then: Callable[[], None
     return pl.run_scoped(compute, *(plgpu.ACC(shape, jnp.float32) for shape in shapes))
 
 
-def add_products(total: Array, factors: Sequence[tuple[Array | Ref, Ref]], *, interpret: bool) -> Array:
+def add_products(total: Array, factors: Sequence[tuple[Any, Ref]], *, interpret: bool) -> Array:
     """The sum of `total` and of products left right, the left factors in registers or in shared memory."""
     if interpret:  # the interpreter has no matrix product with an operand in registers
         for left, right in factors:

@@ -195,21 +195,23 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
         j, width = block * plan.warpgroups + member, plan.k_block
         first, keys = j * plan.j_block, pl.ds(k * width, width)
         pairs = pl.ds((k * plan.j_steps + j) * plan.pairs, plan.pairs)
-        fixed, mine = once.wait(0, member), [buffer.at[member] for buffer in exchange]
-        across = [buffer.transpose((1, 0)) for buffer in mine]
+        once.wait(0, member)
 
         def opened(i):
-            blocks = fixed | steps.wait(i, member)
+            again = hopper.afresh(member)
+            blocks = once.at(0, again) | steps.wait(i, again)
             numbers = [tiles.row(plan, hopper.load(blocks["rows"].at[r], BY_ROW)) for r in range(4)]
-            return blocks, [blocks[name] for name in plan.douts()], numbers
+            own = [buffer.at[again] for buffer in exchange]
+            return blocks, [blocks[name] for name in plan.douts()], numbers, own
 
-        def exchanged(i, tile):
+        def exchanged(own, i, tile):
             """Lays a tile of P, or of the logits' gradients, down to be read as columns."""
-            for part, target in zip(tiles.split(tile, plan.weight_parts), mine, strict=True):
+            for part, target in zip(tiles.split(tile, plan.weight_parts), own, strict=True):
                 target[:, pl.ds(i * width, width)] = part
 
-        def multiply(total, right):
+        def multiply(total, own, right):
             plgpu.commit_smem()
+            across = [buffer.transpose((1, 0)) for buffer in own]
             return hopper.add_products(total, tiles.cross(across, right), interpret=plan.interpret)
 
         def store(gradient, results):
@@ -218,22 +220,24 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
 
         def linear_step(step, sums):
             dvalues, dkeys = sums
-            blocks, douts, (_, _, shift, delta) = opened(step)
+            blocks, douts, (_, _, shift, delta), own = opened(step)
             queries, weights = [blocks[name] for name in plan.query()], []
             for i in range(plan.j_block):
                 logit = tiles.against_pairs(plan, queries, blocks, plan.keys(), i) * (plan.scale * LOG2E)
                 weights.append(jnp.exp2(tiles.restrict(plan, logit, blocks, i) - shift))
-                exchanged(i, weights[i])
-            dvalues = multiply(dvalues, douts)
+                exchanged(own, i, weights[i])
+            dvalues = multiply(dvalues, own, douts)
             for i, weight in enumerate(weights):
-                exchanged(i, weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta))
-            dkeys = multiply(dkeys, queries[: plan.value_parts])
+                exchanged(
+                    own, i, weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta)
+                )
+            dkeys = multiply(dkeys, own, queries[: plan.value_parts])
             steps.release(step)
             return dvalues, dkeys
 
         def step(step, sums):
             dvalues, dys, dbbs = sums
-            blocks, douts, (s, e, shift, delta) = opened(step)
+            blocks, douts, (s, e, shift, delta), own = opened(step)
             z, cc = hopper.load(blocks["z"]), tiles.column(plan, blocks["y"].at[2, 0])
             zz, natural, more = z * z, s * (1 / LOG2E), []
             for i, dy, dbb in zip(range(plan.j_block), dys, dbbs, strict=True):
@@ -242,12 +246,12 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
                 square = tiles.squares(plan, x, blocks["y"][1, i, 0], z, zz, y, cc, e)
                 inverse = tiles.special(plan, "rsqrt", square)
                 weight = jnp.exp2(tiles.restrict(plan, square * inverse * s, blocks, i) - shift)
-                exchanged(i, weight)
+                exchanged(own, i, weight)
                 g = weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta)
                 g = g * (inverse * natural)
                 # Of z^2 a sum over k will do: one number a query in registers, not a tile.
                 more.append((dy + g * (y - tiles.row(plan, x) * z), dbb + jnp.sum(g * zz, axis=1)))
-            dvalues = multiply(dvalues, douts)
+            dvalues = multiply(dvalues, own, douts)
             steps.release(step)
             return dvalues, *zip(*more, strict=True)
 

@@ -187,12 +187,18 @@ class Feed:
             self.ring.fill(position, *sources)
 
     def wait(self, position: Scalar, member: Scalar) -> dict[str, Ref]:
-        """Computing side: a warpgroup's blocks."""
+        """Computing side: a warpgroup's blocks, once they have arrived."""
+        if self.ring is not None:
+            self.ring.await_copies(position)
+        return self.at(position, member)
+
+    def at(self, position: Scalar, member: Scalar) -> dict[str, Ref]:
+        """Computing side: a warpgroup's blocks, which were waited for before."""
         if self.ring is None:
             return {}
         return {
             name: ref.at[member] if own(name, self.axis) else ref
-            for name, ref in zip(self.names, self.ring.wait(position), strict=True)
+            for name, ref in zip(self.names, self.ring.at(position), strict=True)
         }
 
     def release(self, position: Scalar) -> None:
