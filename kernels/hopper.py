@@ -338,6 +338,11 @@ def load_global(source: Ref, layout: Any = MATRIX) -> Array:
     return plgpu.load(source, layout=layout, optimized=False)
 
 
+def store_global(target: Ref, value: Array) -> None:
+    """From registers to global memory, for what is written once: some cache lines in part."""
+    plgpu.store(target, value, optimized=False)
+
+
 def along_rows(vector: Array, shape: tuple[int, ...]) -> Array:
     """A vector over columns, repeated in every row."""
     return lax.broadcast_in_dim(vector, shape, (1,))

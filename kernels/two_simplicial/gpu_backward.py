@@ -100,7 +100,7 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
 
         if plan.linear:
             dquery = lax.fori_loop(0, plan.j_steps, linear_step, hopper.full((ROWS, plan.depth), 0))
-            outs[0].at[group, k, here][...] = dquery
+            hopper.store_global(outs[0].at[group, k, here], dquery)
             once.release(0)
             return
 
@@ -121,7 +121,7 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
                 g = gradient(blocks, i, square * inverse * s) * inverse
                 gy = g * y
                 dx = x * jnp.sum(g * cc, axis=1) - jnp.sum(gy * z, axis=1)
-                outs[0].at[group, k, j * plan.j_block + i, here][...] = dx
+                hopper.store_global(outs[0].at[group, k, j * plan.j_block + i, here], dx)
                 along = along + g * b
                 across = across + gy * tiles.row(plan, x)
                 dsquare = dsquare + gy * y
@@ -132,12 +132,12 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
         empty = hopper.full(plan.tile, 0)
         along, across, dsquare, dcc = lax.fori_loop(0, plan.j_steps, step, (empty,) * 4)
         once.release(0)
-        outs[1].at[group, here, keys][...] = z * along - across
-        outs[2].at[group, k, here][...] = jnp.sum(dsquare, axis=1)
+        hopper.store_global(outs[1].at[group, here, keys], z * along - across)
+        hopper.store_global(outs[2].at[group, k, here], jnp.sum(dsquare, axis=1))
 
         @hopper.in_turn(turn, member, plan.warpgroups)
         def sum_over_queries():
-            outs[3].at[group, tile, keys][...] = jnp.sum(dcc, axis=0)
+            hopper.store_global(outs[3].at[group, tile, keys], jnp.sum(dcc, axis=0))
 
     return copy, compute
 
@@ -216,7 +216,7 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
 
         def store(gradient, results):
             for part, out in zip(tiles.split(gradient, len(results)), results, strict=True):
-                plgpu.store(out.at[group, pairs], part, optimized=False)
+                hopper.store_global(out.at[group, pairs], part)
 
         def linear_step(step, sums):
             dvalues, dkeys = sums
@@ -264,12 +264,12 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
             empty = [(hopper.full(shape, 0),) * plan.j_block for shape in (plan.tile, (ROWS,))]
             dvalues, dys, dbbs = lax.fori_loop(0, plan.q_steps, step, (dvalues, *empty))
             for i, dbb in enumerate(dbbs):
-                outs[-1].at[group, k, first + i][...] = dbb
+                hopper.store_global(outs[-1].at[group, k, first + i], dbb)
 
             @hopper.in_turn(turn, member, plan.warpgroups)
             def sum_over_queries():
                 for i, dy in enumerate(dys):
-                    outs[-2].at[group, first + i, keys][...] = jnp.sum(dy, axis=0)
+                    hopper.store_global(outs[-2].at[group, first + i, keys], jnp.sum(dy, axis=0))
 
         store(dvalues, outs[: plan.output_parts])
         once.release(0)

@@ -137,7 +137,9 @@ def _attend(plan, program, inputs, feeds, outs, _):
         inverse = 1.0 / total
         if restricted:
             inverse = jnp.where(top > 0.5 * MASKED, inverse, 0.0)
-        outs[0].at[group, here][...] = accumulator * hopper.along_columns(inverse, accumulator.shape)
-        outs[1].at[group, here][...] = top + jnp.log2(total)
+        hopper.store_global(
+            outs[0].at[group, here], accumulator * hopper.along_columns(inverse, accumulator.shape)
+        )
+        hopper.store_global(outs[1].at[group, here], top + jnp.log2(total))
 
     return copy, compute

@@ -88,7 +88,7 @@ class Problem:
             size = mask.shape[0], tiling.queries, tiling.first, tiling.second
             mask = self.filled_keys(mask)
             mask = jnp.broadcast_to(filled(mask, 1, size[1]) if mask.shape[1] > 1 else mask, size)
-            result["mask"] = mask.astype(jnp.int8).swapaxes(1, 2)
+            result["mask"] = mask.astype(jnp.int8).swapaxes(1, 2).reshape(-1, *size[1::2])
         return result
 
     def filled_keys(self, mask: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What the Hopper kernels of 2-simplicial attention share: sizes, blocks of the operands, arithmetic on tiles.
+"""What the Hopper kernels of 2-simplicial attention share: sizes, blocks of operands, arithmetic on tiles.
 
 A computing warpgroup works on tiles of queries (rows) by keys k (columns), one for each of several j, held in
 registers in the layout of the tensor core's accumulator. Everything of the size of N x M or M x M is computed
@@ -47,7 +47,7 @@ class Tiling:
     query_parts: int  # the same of a query, linear logits only
     key_parts: int  # the same of C
     biased: bool  # a bias [batch or 1, J, K] is added to the logits: -1e30 where a pair is masked or padding
-    masked: bool  # a mask of triples [batch or 1, J, N, K] is given
+    masked: bool  # a mask of triples [(batch or 1) J, N, K] is given
     j_block: int  # keys j of a step
     k_block: int  # keys k of a tile
     stages: int  # steps whose operands are held at a time
@@ -84,9 +84,12 @@ class Tiling:
         """That of all matrices, since most meet each other in some product."""
         return hopper.widest(jnp.bfloat16, self.k_block, self.features, self.depth)
 
-    def example(self, group: Array, count: int) -> Array | int:
-        """The row of an array that has one for each group, for each example, or one for all."""
-        return group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
+    def of_group(self, name: str, operand: Ref, group: Array) -> Ref:
+        """The part of an operand that has one for each group, for each example, or one for all."""
+        rows = self.first if name == "mask" else 1  # whose first two axes are one: a copy has at most five
+        count = operand.shape[0] // rows
+        part = group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
+        return operand.at[pl.ds(part * rows, rows) if name == "mask" else part]
 
     def values(self) -> list[str]:
         """The operands whose sum is W."""
@@ -277,7 +280,7 @@ class Layout:
             outs, (rings, scratch) = references[len(names) : -2], references[-2:]
             program = self.kernel.place()
             inputs = {
-                name: ref.at[self.plan.example(program[0], ref.shape[0])]
+                name: self.plan.of_group(name, ref, program[0])
                 for name, ref in zip(names, references[: len(names)], strict=True)
             }
             feeds = [
