@@ -134,8 +134,9 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
             return hopper.full((ROWS, width), 0)
 
         def tile(j, start, step, inner):
-            tiles = ring.wait(step)
-            logits, dweights = sweep.row_products(list(zip(mine, tiles, strict=True)), turn.change)
+            tiles, again = ring.wait(step), hopper.afresh(member)
+            pairs = [(a.at[again], b) for a, b in zip(scaled, tiles, strict=True)]
+            logits, dweights = sweep.row_products(pairs, turn.change)
             shape = logits.shape
 
             def masked(logits):
@@ -285,8 +286,9 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
             return hopper.full((ROWS, width), 0)
 
         def tile(j, row, step, inner):
-            *tiles, rows = ring.wait(step)
-            logits, *dweights = sweep.row_products(list(zip(mine, tiles, strict=False)), turn.change)
+            (*tiles, rows), again = ring.wait(step), hopper.afresh(member)
+            pairs = [(a.at[again], b) for a, b in zip(scaled, tiles, strict=False)]
+            logits, *dweights = sweep.row_products(pairs, turn.change)
             shape = logits.shape
             low = lax.div(row, jnp.int32(plan.slots))
             high = lax.div(row + (COLUMNS - 1), jnp.int32(plan.slots)) + 1

@@ -106,7 +106,8 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
 
         def tile(j, start, step, inner):
             inner, maximum, denominator = inner
-            (logits,) = sweep.row_products([(mine, keys_ring.wait(step)[0])], turn.change)
+            left = scaled.at[hopper.afresh(member)]
+            (logits,) = sweep.row_products([(left, keys_ring.wait(step)[0])], turn.change)
             keys_ring.release(step)
             shape = logits.shape
 
