@@ -103,10 +103,9 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
     factors_ring, ring = (Ring(*ring) for ring in rings)
     band, width, copies = plan.band, plan.padded, len(plan.fronts(COLUMNS))
     scale = plan.scale * LOG2E
-    group, index = kernel.place()
-    here = pl.ds(index * ROWS, ROWS)
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def walking(group, index):
         first, stop = band.first(*plan.range_of(index))
         copy, front, low, tiles = plan.window(index, COLUMNS)
         window = group * copies + copy
@@ -116,12 +115,14 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
         return Sweep(pairs, first, lambda _: (low, tiles), factors, (stream,), COLUMNS, front)
 
     def copy():
+        group, index = kernel.place()
         for source, target in zip((query, dout), fixed, strict=True):
-            plgpu.copy_gmem_to_smem(source.at[group, here], target.at[0], arrived)
-        walking().copy()
+            plgpu.copy_gmem_to_smem(source.at[group, pl.ds(index * ROWS, ROWS)], target.at[0], arrived)
+        walking(group, index).copy()
 
     def compute(member):
-        rows, walk = plan.range_of(index), walking()
+        group, index = kernel.place()
+        here, rows, walk = pl.ds(index * ROWS, ROWS), plan.range_of(index), walking(group, index)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
         # Once a tile, so straight from global memory: shared memory is full.
@@ -241,11 +242,13 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
     band, width, splits = plan.band, plan.padded, kernel.grid[1]
     scale = plan.scale * LOG2E
     which = 1 if of_values else 0  # of (query, dout), (key1, value1) and (key2, value2)
-    group, split, index = kernel.place()
-    here = (index * ROWS, index * ROWS + ROWS)
-    own = (group, pl.ds(here[0], ROWS))
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def placed():
+        group, split, index = kernel.place()
+        return group, split, index, (index * ROWS, index * ROWS + ROWS), (group, pl.ds(index * ROWS, ROWS))
+
+    def walking(group, split, index, here, _):
         begun, stop = partners(plan, index)
         pairs = lax.div(stop - begun + (COMPUTE - 1), COMPUTE)
         chunk = lax.div(pairs + (splits - 1), splits)
@@ -265,13 +268,15 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
         return Sweep(pairs, first, span, factors, (Stream(ring, rows_of),), COLUMNS)
 
     def copy():
+        place = *_, own = placed()
         # Of the two, shared memory has room for the one that is read twice for each j.
         plgpu.copy_gmem_to_smem((value2 if of_values else key2).at[own], fixed.at[0], arrived)
         plgpu.copy_gmem_to_smem(one, ones, arrived)
-        walking().copy()
+        walking(*place).copy()
 
     def compute(member):
-        walk = walking()
+        group, split, index, here, own = place = placed()
+        walk = walking(*place)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 

@@ -76,10 +76,9 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
     band, width = plan.band, plan.padded
     columns, copies = keys_ring.buffers[0].shape[1], len(plan.fronts(keys_ring.buffers[0].shape[1]))
     scale = plan.scale * LOG2E  # of powers of two
-    group, index = kernel.place()
-    here = pl.ds(index * ROWS, ROWS)
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def walking(group, index):
         first, stop = band.first(*plan.range_of(index))
         copy, front, low, tiles = plan.window(index, columns)
         window = group * copies + copy
@@ -90,11 +89,13 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         return Sweep(pairs, first, lambda _: (low, tiles), factors, (keys, values), columns, front)
 
     def copy():
-        plgpu.copy_gmem_to_smem(query.at[group, here], q.at[0], arrived)
-        walking().copy()
+        group, index = kernel.place()
+        plgpu.copy_gmem_to_smem(query.at[group, pl.ds(index * ROWS, ROWS)], q.at[0], arrived)
+        walking(group, index).copy()
 
     def compute(member):
-        rows, walk = plan.range_of(index), walking()
+        group, index = kernel.place()
+        here, rows, walk = pl.ds(index * ROWS, ROWS), plan.range_of(index), walking(group, index)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 
