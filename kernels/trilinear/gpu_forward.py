@@ -95,7 +95,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
 
     def compute(member):
         group, index = kernel.place()
-        here, rows, walk = pl.ds(index * ROWS, ROWS), plan.range_of(index), walking(group, index)
+        rows, walk = plan.range_of(index), walking(group, index)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 
@@ -157,6 +157,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         @pl.when(member == 0)
         def take():
             plgpu.barrier_wait(handed)
+            here = pl.ds(hopper.afresh(index) * ROWS, ROWS)
             theirs = hopper.load(maxima, hopper.BY_ROW)
             top = jnp.maximum(maximum, theirs)
             ours, theirs = jnp.exp2((maximum - top) * scale), jnp.exp2((theirs - top) * scale)
