@@ -79,18 +79,20 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
         here, keys = pl.ds(tile * ROWS, ROWS), pl.ds(k * plan.k_block, plan.k_block)
         numbers = [hopper.load_global(inputs["rows"].at[r, here], BY_ROW) for r in range(5)]
         s, e, _, delta, shift = (tiles.row(plan, vector) for vector in numbers)
-        fixed = once.wait(0, member)
-        douts, queries = ([fixed[name] for name in names] for names in (plan.douts(), plan.query()))
+        once.wait(0, member)
+
+        def opened(j):
+            return once.at(0, hopper.afresh(member)) | steps.wait(j, member)
 
         def gradient(blocks, i, logit):
-            """Of the logits of a tile, and what they were."""
+            """The gradient of a tile of logits."""
             weight = jnp.exp2(tiles.restrict(plan, logit, blocks, i) - shift)
-            return weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta)
+            return weight * (tiles.against_pairs(plan, plan.douts(), blocks, plan.values(), i) - delta)
 
         def linear_step(j, dquery):
-            blocks, factors = steps.wait(j, member), []
+            blocks, factors = opened(j), []
             for i in range(plan.j_block):
-                logit = tiles.against_pairs(plan, queries, blocks, plan.keys(), i) * (plan.scale * LOG2E)
+                logit = tiles.against_pairs(plan, plan.query(), blocks, plan.keys(), i) * (plan.scale * LOG2E)
                 parts = tiles.split(gradient(blocks, i, logit), plan.weight_parts)
                 pairs = pl.ds(i * plan.k_block, plan.k_block)
                 factors += tiles.cross(parts, [blocks[n].at[pairs] for n in plan.keys()[: plan.value_parts]])
@@ -109,7 +111,7 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
 
         def step(j, sums):
             along, across, dsquare, dcc = sums
-            blocks = steps.wait(j, member)
+            blocks = opened(j)
             cc = tiles.column(plan, blocks["y"].at[2, 0])
             for i in range(plan.j_block):
                 x = hopper.load(blocks["x"].at[i], BY_ROW)
@@ -223,13 +225,15 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
             blocks, douts, (_, _, shift, delta), own = opened(step)
             queries, weights = [blocks[name] for name in plan.query()], []
             for i in range(plan.j_block):
-                logit = tiles.against_pairs(plan, queries, blocks, plan.keys(), i) * (plan.scale * LOG2E)
+                logit = tiles.against_pairs(plan, plan.query(), blocks, plan.keys(), i) * (plan.scale * LOG2E)
                 weights.append(jnp.exp2(tiles.restrict(plan, logit, blocks, i) - shift))
                 exchanged(own, i, weights[i])
             dvalues = multiply(dvalues, own, douts)
             for i, weight in enumerate(weights):
                 exchanged(
-                    own, i, weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta)
+                    own,
+                    i,
+                    weight * (tiles.against_pairs(plan, plan.douts(), blocks, plan.values(), i) - delta),
                 )
             dkeys = multiply(dkeys, own, queries[: plan.value_parts])
             steps.release(step)
@@ -247,7 +251,7 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
                 inverse = tiles.special(plan, "rsqrt", square)
                 weight = jnp.exp2(tiles.restrict(plan, square * inverse * s, blocks, i) - shift)
                 exchanged(own, i, weight)
-                g = weight * (tiles.against_pairs(plan, douts, blocks, plan.values(), i) - delta)
+                g = weight * (tiles.against_pairs(plan, plan.douts(), blocks, plan.values(), i) - delta)
                 g = g * (inverse * natural)
                 # Of z^2 a sum over k will do: one number a query in registers, not a tile.
                 more.append((dy + g * (y - tiles.row(plan, x) * z), dbb + jnp.sum(g * zz, axis=1)))

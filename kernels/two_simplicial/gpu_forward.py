@@ -73,7 +73,7 @@ def _attend(plan, program, inputs, feeds, outs, _):
 
     def compute(member):
         here = pl.ds((block * plan.warpgroups + member) * ROWS, ROWS)
-        queries = list(once.wait(0, member).values())
+        once.wait(0, member)
         by = s = e = plan.scale * LOG2E
         if not plan.linear:
             s, e = (hopper.load_global(inputs["rows"].at[r, here], BY_ROW) for r in range(2))
@@ -82,9 +82,8 @@ def _attend(plan, program, inputs, feeds, outs, _):
 
         def scores(z, blocks):
             if plan.linear:
-                return [
-                    tiles.against_pairs(plan, queries, blocks, plan.keys(), i) for i in range(plan.j_block)
-                ]
+                names = plan.query(), blocks, plan.keys()
+                return [tiles.against_pairs(plan, *names, i) for i in range(plan.j_block)]
             result, zz, cc = [], z * z, tiles.column(plan, blocks["y"].at[2, 0])
             for i in range(plan.j_block):
                 x = hopper.load(blocks["x"].at[i], BY_ROW)
@@ -95,7 +94,7 @@ def _attend(plan, program, inputs, feeds, outs, _):
 
         def step(position, z, carry):
             accumulator, top, total = carry
-            blocks = steps.wait(position, member)
+            blocks = once.at(0, hopper.afresh(member)) | steps.wait(position, member)
             found = scores(z, blocks)
             if restricted:
                 found = [tiles.restrict(plan, score * by, blocks, i) for i, score in enumerate(found)]

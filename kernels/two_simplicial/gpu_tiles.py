@@ -352,11 +352,13 @@ def squares(plan: Tiling, x: Array, bb: Array, z: Array, zz: Array, y: Array, cc
     return w * w + square
 
 
-def against_pairs(plan: Tiling, rows: Sequence[Ref], blocks: Mapping[str, Ref], names: Sequence[str], i: int):
-    """The products of rows of queries with those of the pairs of the step's j number i, a tile."""
-    pairs = pl.ds(i * plan.k_block, plan.k_block)
-    factors = cross(rows, [blocks[name].at[pairs].transpose((1, 0)) for name in names])
-    return hopper.products([factors])[0]
+def against_pairs(
+    plan: Tiling, rows: Sequence[str], blocks: Mapping[str, Ref], pairs: Sequence[str], i: int
+) -> Array:
+    """A tile of products of what belongs to queries with what belongs to pairs, those of j number i."""
+    here = pl.ds(i * plan.k_block, plan.k_block)
+    factors = [blocks[name].at[here].transpose((1, 0)) for name in pairs]
+    return hopper.products([cross([blocks[name] for name in rows], factors)])[0]
 
 
 def restrict(plan: Tiling, score: Array, blocks: Mapping[str, Ref], i: int) -> Array:
