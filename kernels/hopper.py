@@ -208,11 +208,7 @@ class Kernel:
 
     def place(self) -> list[Array]:
         """Inside the kernel: the program's index along each axis of `grid`."""
-        index, places = lax.axis_index("program"), []
-        for size in reversed(self.grid[1:]):
-            places.append(lax.rem(index, jnp.int32(size)))
-            index = lax.div(index, jnp.int32(size))
-        return [index, *reversed(places)]
+        return places(lax.axis_index("program"), self.grid)
 
     def split(self, copy: Callable[[], None], compute: Callable[[Array], None]) -> None:
         """Inside the kernel: gives each warpgroup its part.
@@ -262,13 +258,25 @@ class Kernel:
         )(*arrays)
 
 
+def places(number: Scalar, grid: Sequence[int]) -> list[Scalar]:
+    """The indices along each axis of a grid, the last one fastest."""
+    found = []
+    for size in reversed(grid[1:]):
+        found.append(lax.rem(number, jnp.int32(size)))
+        number = lax.div(number, jnp.int32(size))
+    return [number, *reversed(found)]
+
+
 def result(shape: tuple[int, ...], dtype: Any, like: Array) -> jax.ShapeDtypeStruct:
     """Returns the type of a result that varies over the same `shard_map` axes as an argument."""
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(like).manual_axis_type)
 
 
 class Turns:
-    """Gives the tensor cores to one of two computing warpgroups at a time, each twice a step."""
+    """Gives the tensor cores, or other things, to one of two computing warpgroups at a time.
+
+    Each changes twice a step, or twice for what is done only once.
+    """
 
     def __init__(self, barrier: Ref, member: Scalar) -> None:
         self._barrier, self._member = barrier, member
@@ -290,25 +298,6 @@ class Turns:
     def end(self) -> None:
         """Meets the second warpgroup's last change."""
         pl.when(self._member == 0)(self.change)
-
-
-def in_turn(barrier: Ref, member: Scalar, warpgroups: int) -> Callable[[Callable[[], None]], None]:
-    """Decorates what one computing warpgroup does after the other, because it sums over rows.
-
-    Args:
-        barrier: `plgpu.Barrier()`, for this once.
-        member: which of the computing warpgroups this is.
-        warpgroups: how many there are, 1 or 2.
-    """
-
-    def run(action):
-        pl.when(member > 0)(lambda: plgpu.barrier_wait(barrier))
-        action()
-        if warpgroups > 1:
-            plgpu.commit_smem()
-            pl.when(member == 0)(lambda: plgpu.barrier_arrive(barrier))
-
-    return run
 
 
 # ---- registers

@@ -34,11 +34,10 @@ def query_layout(plan: Tiling) -> Layout:
         grid=(plan.groups, plan.q_steps // plan.warpgroups, plan.k_steps),
         axis="i",
         feeds=[
-            (plan.douts() + plan.query(), 1),
-            (steps + ["mask"] * plan.masked, min(plan.stages, plan.j_steps)),
+            (["sums", *plan.douts(), *(plan.query() if plan.linear else ["rows", "z"])], 1),
+            (steps + ["mask"] * plan.masked, plan.j_steps),
         ],
-        others=["rows"] if plan.linear else ["rows", "z"],
-        scratch=plgpu.Barrier(),
+        scratch=hopper.Turns.scratch(),
         reduction=0 if plan.linear else REDUCTION,
     )
 
@@ -52,9 +51,8 @@ def query_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]
 
     Args:
       plan: sizes.
-      operands: those of `gpu_forward.attend`, but rows [Z, 5, N]: s times log2 e, e, the log-sum-exp times
-        log2 e, delta, and that log-sum-exp less log2 s (of the linear logits only delta and the last are
-        used, with an s of 1); d0.. [Z, N, F], the output's gradient.
+      operands: those of `gpu_forward.attend`; sums [Z, 3, N]: the log-sum-exp times log2 e, delta, and that
+        log-sum-exp less log2 s; d0.. [Z, N, F], the output's gradient.
     """
     z, n, steps = plan.groups, plan.queries, plan.k_steps
     shapes = [(z, steps, plan.first, n), (z, n, plan.second), (z, steps, n), (z, plan.q_steps, plan.second)]
@@ -63,23 +61,20 @@ def query_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]
     return query_layout(plan).run(_query_side, [(shape, jnp.float32) for shape in shapes], operands)
 
 
-def _query_side(plan, program, inputs, feeds, outs, turn):
-    group, block, k = program
+def _query_side(plan, piece, feeds, outs, barrier):
+    group, block, k = piece
     once, steps = feeds
 
     def copy():
         tile = block * plan.warpgroups
-        once.fill(0, i=tile)
+        once.fill(0, i=tile, k=k)
         lax.fori_loop(0, plan.j_steps, lambda j, _: steps.fill(j, i=tile, j=j, k=k), None)
-        once.drain(1)
-        steps.drain(plan.j_steps)
 
     def compute(member):
         tile = block * plan.warpgroups + member
         here, keys = pl.ds(tile * ROWS, ROWS), pl.ds(k * plan.k_block, plan.k_block)
-        numbers = [hopper.load_global(inputs["rows"].at[r, here], BY_ROW) for r in range(5)]
-        s, e, _, delta, shift = (tiles.row(plan, vector) for vector in numbers)
-        once.wait(0, member)
+        fixed = once.wait(0, member)
+        delta, shift = (tiles.load_row(plan, fixed["sums"].at[r]) for r in (1, 2))
 
         def opened(j):
             return once.at(0, hopper.afresh(member)) | steps.wait(j, member)
@@ -106,7 +101,8 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
             once.release(0)
             return
 
-        z = hopper.load_global(inputs["z"].at[here, keys])
+        s, e = (tiles.load_row(plan, fixed["rows"].at[r]) for r in range(2))
+        z = hopper.load(fixed["z"])
         zz = z * z
 
         def step(j, sums):
@@ -133,20 +129,18 @@ def _query_side(plan, program, inputs, feeds, outs, turn):
 
         empty = hopper.full(plan.tile, 0)
         along, across, dsquare, dcc = lax.fori_loop(0, plan.j_steps, step, (empty,) * 4)
-        once.release(0)
         hopper.store_global(outs[1].at[group, here, keys], z * along - across)
         hopper.store_global(outs[2].at[group, k, here], jnp.sum(dsquare, axis=1))
-
-        @hopper.in_turn(turn, member, plan.warpgroups)
-        def sum_over_queries():
+        with tiles.alone(plan, barrier, member):
             hopper.store_global(outs[3].at[group, tile, keys], jnp.sum(dcc, axis=0))
+        once.release(0)
 
     return copy, compute
 
 
 def pair_layout(plan: Tiling) -> Layout:
     """What `pair_side` needs."""
-    steps = ["rows", *plan.douts(), *(plan.query() if plan.linear else "zx"), *["mask"] * plan.masked]
+    steps = ["sums", *plan.douts(), *(plan.query() if plan.linear else ["rows", "z", "x"])]
     fixed = [*plan.values(), *(plan.keys() if plan.linear else "y"), *["bias"] * plan.biased]
     exchange = hopper.tiles(plan.warpgroups, ROWS, plan.pairs, dtype=jnp.bfloat16, swizzle=plan.swizzle)
     return Layout(
@@ -154,8 +148,8 @@ def pair_layout(plan: Tiling) -> Layout:
         "pair_side",
         grid=(plan.groups, plan.j_steps // plan.warpgroups, plan.k_steps),
         axis="j",
-        feeds=[(fixed, 1), (steps, min(plan.stages, plan.q_steps))],
-        scratch=((exchange,) * plan.weight_parts, plgpu.Barrier()),
+        feeds=[(fixed, 1), (steps + ["mask"] * plan.masked, plan.q_steps)],
+        scratch=((exchange,) * plan.weight_parts, hopper.Turns.scratch()),
         reduction=0 if plan.linear else REDUCTION,
     )
 
@@ -181,17 +175,14 @@ def pair_side(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, ...]:
     return pair_layout(plan).run(_pair_side, shapes, operands)
 
 
-def _pair_side(plan, program, inputs, feeds, outs, scratch):
-    del inputs
-    group, block, k = program
-    (once, steps), (exchange, turn) = feeds, scratch
+def _pair_side(plan, piece, feeds, outs, scratch):
+    group, block, k = piece
+    (once, steps), (exchange, barrier) = feeds, scratch
 
     def copy():
         first = block * plan.warpgroups
         once.fill(0, j=first, k=k)
         lax.fori_loop(0, plan.q_steps, lambda i, _: steps.fill(i, i=i, j=first, k=k), None)
-        once.drain(1)
-        steps.drain(plan.q_steps)
 
     def compute(member):
         j, width = block * plan.warpgroups + member, plan.k_block
@@ -202,9 +193,9 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
         def opened(i):
             again = hopper.afresh(member)
             blocks = once.at(0, again) | steps.wait(i, again)
-            numbers = [tiles.row(plan, hopper.load(blocks["rows"].at[r], BY_ROW)) for r in range(4)]
+            shift, delta = (tiles.load_row(plan, blocks["sums"].at[r]) for r in range(2))
             own = [buffer.at[again] for buffer in exchange]
-            return blocks, [blocks[name] for name in plan.douts()], numbers, own
+            return blocks, [blocks[name] for name in plan.douts()], shift, delta, own
 
         def exchanged(own, i, tile):
             """Lays a tile of P, or of the logits' gradients, down to be read as columns."""
@@ -222,7 +213,7 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
 
         def linear_step(step, sums):
             dvalues, dkeys = sums
-            blocks, douts, (_, _, shift, delta), own = opened(step)
+            blocks, douts, shift, delta, own = opened(step)
             queries, weights = [blocks[name] for name in plan.query()], []
             for i in range(plan.j_block):
                 logit = tiles.against_pairs(plan, plan.query(), blocks, plan.keys(), i) * (plan.scale * LOG2E)
@@ -230,18 +221,16 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
                 exchanged(own, i, weights[i])
             dvalues = multiply(dvalues, own, douts)
             for i, weight in enumerate(weights):
-                exchanged(
-                    own,
-                    i,
-                    weight * (tiles.against_pairs(plan, plan.douts(), blocks, plan.values(), i) - delta),
-                )
+                dweight = tiles.against_pairs(plan, plan.douts(), blocks, plan.values(), i)
+                exchanged(own, i, weight * (dweight - delta))
             dkeys = multiply(dkeys, own, queries[: plan.value_parts])
             steps.release(step)
             return dvalues, dkeys
 
         def step(step, sums):
             dvalues, dys, dbbs = sums
-            blocks, douts, (s, e, shift, delta), own = opened(step)
+            blocks, douts, shift, delta, own = opened(step)
+            s, e = (tiles.load_row(plan, blocks["rows"].at[r]) for r in range(2))
             z, cc = hopper.load(blocks["z"]), tiles.column(plan, blocks["y"].at[2, 0])
             zz, natural, more = z * z, s * (1 / LOG2E), []
             for i, dy, dbb in zip(range(plan.j_block), dys, dbbs, strict=True):
@@ -269,9 +258,7 @@ def _pair_side(plan, program, inputs, feeds, outs, scratch):
             dvalues, dys, dbbs = lax.fori_loop(0, plan.q_steps, step, (dvalues, *empty))
             for i, dbb in enumerate(dbbs):
                 hopper.store_global(outs[-1].at[group, k, first + i], dbb)
-
-            @hopper.in_turn(turn, member, plan.warpgroups)
-            def sum_over_queries():
+            with tiles.alone(plan, barrier, member):
                 for i, dy in enumerate(dys):
                     hopper.store_global(outs[-2].at[group, first + i, keys], jnp.sum(dy, axis=0))
 

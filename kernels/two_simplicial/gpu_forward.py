@@ -28,11 +28,10 @@ def layout(plan: Tiling) -> Layout:
         grid=(plan.groups, plan.q_steps // plan.warpgroups),
         axis="i",
         feeds=[
-            (plan.query(), 1),
-            ([] if plan.linear else ["z"], min(2, plan.k_steps)),
-            (steps + ["mask"] * plan.masked, min(plan.stages, plan.k_steps * plan.j_steps)),
+            (plan.query() if plan.linear else ["rows"], 1),
+            ([] if plan.linear else ["z"], plan.k_steps),
+            (steps + ["mask"] * plan.masked, plan.k_steps * plan.j_steps),
         ],
-        others=[] if plan.linear else ["rows"],
     )
 
 
@@ -52,8 +51,8 @@ def attend(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, Array]:
     return layout(plan).run(_attend, results, operands)
 
 
-def _attend(plan, program, inputs, feeds, outs, _):
-    group, block = program
+def _attend(plan, piece, feeds, outs, _):
+    group, block = piece
     once, keys, steps = feeds
 
     def copy():
@@ -67,16 +66,13 @@ def _attend(plan, program, inputs, feeds, outs, _):
             )
 
         lax.fori_loop(0, plan.k_steps, key, None)
-        once.drain(1)
-        keys.drain(plan.k_steps)
-        steps.drain(plan.k_steps * plan.j_steps)
 
     def compute(member):
         here = pl.ds((block * plan.warpgroups + member) * ROWS, ROWS)
-        once.wait(0, member)
+        fixed = once.wait(0, member)
         by = s = e = plan.scale * LOG2E
         if not plan.linear:
-            s, e = (hopper.load_global(inputs["rows"].at[r, here], BY_ROW) for r in range(2))
+            s, e = (hopper.load(fixed["rows"].at[r], BY_ROW) for r in range(2))
             by = tiles.row(plan, s)
         restricted = plan.biased or plan.masked
 

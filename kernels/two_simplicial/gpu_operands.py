@@ -109,13 +109,8 @@ class Problem:
         delta, shift = (filled(grouped(a), 1, tiling.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, tiling.features), 1, tiling.queries)
         douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.output_parts))}
-        if tiling.linear:
-            s = e = jnp.zeros_like(shift)
-            weighted = shift
-        else:
-            s, e = jnp.moveaxis(self.shared["rows"], 1, 0)
-            weighted = shift - jnp.log2(s / LOG2E)
-        return {**douts, "rows": jnp.stack([s, e, shift, delta, weighted], axis=1)}
+        weighted = shift if tiling.linear else shift - jnp.log2(self.shared["rows"][:, 0] / LOG2E)
+        return {**douts, "sums": jnp.stack([shift, delta, weighted], axis=1)}
 
     def gradients(
         self, piece: Piece, of_queries: tuple[Array, ...], of_pairs: tuple[Array, ...]

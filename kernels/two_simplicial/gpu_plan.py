@@ -51,7 +51,7 @@ class Plan:
     """A call, cut up.
 
     Attributes:
-      tilings: sizes by kernel, which differ in j_block, stages and warpgroups only.
+      tilings: sizes by kernel, which differ in j_block, stages, ahead and warpgroups only.
       launches: the kernels of a slice, those of `output` included.
       examples: how many make a chunk.
       chunks: how many there are; the last is filled up.
@@ -133,7 +133,7 @@ def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=F
         output = _plan("forward", config, sizes, narrow, mask, chip, (("j", 2),), False, True)
     reason = ""
     for k, tried in _wishes(direction, sizes[4], dict(wish)):
-        whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward")
+        whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward", chip)
         unit = max(j for j, _ in tried) * (WARPGROUPS if direction == "backward" else 1)
         examples, slices, first = _cut(direction, sizes, whole, chip, unit)
         padded = slices * first != sizes[4] or whole.second != sizes[4]
@@ -141,8 +141,10 @@ def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=F
         whole = replace(whole, groups=examples * whole.heads, first=first, biased=biased)
         tilings, launches = {}, []
         for kernel in KERNELS[direction]:
-            for warpgroups, (j, stages) in itertools.product((WARPGROUPS, 1), tried):
-                tiling = replace(whole, j_block=j, stages=stages, warpgroups=warpgroups)
+            # Of float32 numbers the pair side has no registers left for a loop over pieces.
+            aheads = (1,) if kernel == "pair_side" and not narrow else (2, 1)
+            for warpgroups, (j, stages), ahead in itertools.product((WARPGROUPS, 1), tried, aheads):
+                tiling = replace(whole, j_block=j, stages=stages, ahead=ahead, warpgroups=warpgroups)
                 shared_out = tiling.j_steps if kernel == "pair_side" else tiling.q_steps
                 if first % j or shared_out % warpgroups or (kernel == "pair_side" and j * k != PAIRS):
                     continue
@@ -180,7 +182,7 @@ def _wishes(direction, keys, wish) -> Iterator[tuple[int, list[tuple[int, int]]]
         yield width, [*first, *sorted(smaller, key=lambda pair: (-min(pair[1], 2), -pair[0]))]
 
 
-def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
+def _tiling(config, sizes, narrow, mask, k, exact, recomputed, chip) -> Tiling:
     """The sizes of a call in one piece, with tiles of `k` keys.
 
     `exact` is for dP - delta, where what W and the output were rounded by would be left over.
@@ -209,7 +211,9 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         j_block=1,
         k_block=k,
         stages=1,
+        ahead=1,
         warpgroups=1,
+        programs=chip.cores,
     )
 
 
@@ -228,8 +232,6 @@ def _cut(direction, sizes, whole, chip, unit) -> tuple[int, int, int]:
     programs = whole.q_steps * (whole.k_steps if direction == "backward" else 1)
     groups = min(CHUNK_BYTES[direction] // group, slice_bytes // (SLICE_KEYS * key))
     groups = max(groups, PROGRAMS * chip.cores // programs)
-    if chip.grid is not None:
-        groups = min(groups, chip.grid[0] // programs)
     examples = max(1, min(batch, groups // heads))
     even = divisor(batch, examples)
     examples = even if 2 * even >= examples else examples  # the last chunk is filled up

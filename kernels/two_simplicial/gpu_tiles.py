@@ -8,13 +8,16 @@ Letters: Z groups (batch x heads), N queries (i), J and K the keys in first and 
 them, F output features, D features of the linear logits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxlib.mlir import ir
@@ -22,7 +25,7 @@ from jaxlib.mlir.dialects import llvm
 from jaxtyping import Array
 
 from kernels import hopper
-from kernels.hopper import BY_COLUMN, MATRIX, ROWS, Kernel, Ref, Ring, Scalar
+from kernels.hopper import BY_COLUMN, BY_ROW, MATRIX, ROWS, Kernel, Ref, Ring, Scalar
 from kernels.softmax import MASKED
 
 PAIRS = 64  # of a step of `pair_side`: the rows of a matrix instruction
@@ -51,7 +54,9 @@ class Tiling:
     j_block: int  # keys j of a step
     k_block: int  # keys k of a tile
     stages: int  # steps whose operands are held at a time
+    ahead: int  # pieces of work whose own operands are held at a time
     warpgroups: int  # that compute in a program
+    programs: int  # that a chip runs at a time
     interpret: bool = False  # run in Pallas' interpret mode, on a CPU
 
     @property
@@ -88,7 +93,7 @@ class Tiling:
         """The part of an operand that has one for each group, for each example, or one for all."""
         rows = self.first if name == "mask" else 1  # whose first two axes are one: a copy has at most five
         count = operand.shape[0] // rows
-        part = group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
+        part = group if count == self.groups else 0 if count == 1 else lax.div(group, self.heads)
         return operand.at[pl.ds(part * rows, rows) if name == "mask" else part]
 
     def values(self) -> list[str]:
@@ -117,7 +122,8 @@ AXES = {
     "y": "yjk",  # y, b.b and c.c
     "bias": "jk",
     "mask": "jik",
-    "rows": "ri",  # numbers of a query
+    "rows": "si",  # s and e
+    "sums": "ti",  # the log-sum-exp, delta, and that log-sum-exp less log2 s
     "w": "pf",
     "c": "pd",
     "d": "if",
@@ -133,7 +139,7 @@ def axes(name: str) -> str:
 def block(plan: Tiling, name: str, *leading: int) -> Any:
     """Shared memory for blocks of an operand."""
     sizes = {"i": ROWS, "j": plan.j_block, "k": plan.k_block, "p": plan.pairs}
-    sizes |= {"f": plan.features, "d": plan.depth, "y": 3, "r": 4}
+    sizes |= {"f": plan.features, "d": plan.depth, "y": 3, "s": 2, "t": 3}
     shape = *leading, *(sizes[axis] for axis in axes(name))
     if name == "z":
         return hopper.tiles(*shape, dtype=jnp.float32, swizzle=hopper.widest(jnp.float32, plan.k_block))
@@ -151,87 +157,82 @@ def place(plan: Tiling, name: str, i: Scalar, j: Scalar, k: Scalar) -> tuple[Any
         "j": pl.ds(j * plan.j_block, plan.j_block),
         "k": pl.ds(k * plan.k_block, plan.k_block),
         "p": pl.ds((k * plan.j_steps + j) * plan.pairs, plan.pairs),
-        "r": pl.ds(0, 4),
     }
     return tuple(starts.get(axis, slice(None)) for axis in axes(name))
 
 
+def own(name: str, axis: str) -> bool:
+    """Whether each computing warpgroup of a program has a block of its own; see `Layout.axis`."""
+    return bool(set(axes(name)) & {"i": {"i"}, "j": {"j", "p"}}[axis])
+
+
+# ---- pipeline
+
+
 @dataclass(frozen=True)
 class Feed:
-    """A ring of blocks by the operands' names. There may be none.
+    """A ring of blocks by the operands' names, during one piece of work. There may be no operands.
 
     Attributes:
-      plan: sizes.
-      axis: whose tiles the computing warpgroups of a program share out, "i" or "j".
-      inputs: the operands in global memory, those of the program's group.
-      names: of those in the ring.
-      ring: None without names.
+      layout: the kernel's.
+      names: of the operands.
+      ring: None without operands.
+      start: the position of the piece's first blocks.
+      inputs: the operands in global memory, those of the piece's group.
     """
 
-    plan: Tiling
-    axis: str
-    inputs: Mapping[str, Ref]
+    layout: "Layout"
     names: Sequence[str]
     ring: Ring | None
+    start: Scalar
+    inputs: Mapping[str, Ref]
 
-    def fill(self, position: Scalar, i: Scalar = 0, j: Scalar = 0, k: Scalar = 0) -> None:
+    def fill(self, index: Scalar, i: Scalar = 0, j: Scalar = 0, k: Scalar = 0) -> None:
         """Copying side: starts the copies of the blocks for tiles i, j, k, or those from there."""
+        plan, axis = self.layout.plan, self.layout.axis
 
         def source(name, member=0):
             at = {"i": i, "j": j, "k": k}
-            return self.inputs[name].at[place(self.plan, name, **at | {self.axis: at[self.axis] + member})]
+            return self.inputs[name].at[place(plan, name, **at | {axis: at[axis] + member})]
 
         if self.ring is not None:
-            members = range(self.plan.warpgroups)
-            sources = [
-                [source(name, m) for m in members] if own(name, self.axis) else source(name)
-                for name in self.names
-            ]
-            self.ring.fill(position, *sources)
+            members = range(plan.warpgroups)
+            sources = [[source(n, m) for m in members] if own(n, axis) else source(n) for n in self.names]
+            self.ring.fill(self.start + index, *sources)
 
-    def wait(self, position: Scalar, member: Scalar) -> dict[str, Ref]:
+    def wait(self, index: Scalar, member: Scalar) -> dict[str, Ref]:
         """Computing side: a warpgroup's blocks, once they have arrived."""
         if self.ring is not None:
-            self.ring.await_copies(position)
-        return self.at(position, member)
+            self.ring.await_copies(self.start + index)
+        return self.at(index, member)
 
-    def at(self, position: Scalar, member: Scalar) -> dict[str, Ref]:
+    def at(self, index: Scalar, member: Scalar) -> dict[str, Ref]:
         """Computing side: a warpgroup's blocks, which were waited for before."""
         if self.ring is None:
             return {}
-        return {
-            name: ref.at[member] if own(name, self.axis) else ref
-            for name, ref in zip(self.names, self.ring.at(position), strict=True)
-        }
+        blocks = zip(self.names, self.ring.at(self.start + index), strict=True)
+        return {name: ref.at[member] if own(name, self.layout.axis) else ref for name, ref in blocks}
 
-    def release(self, position: Scalar) -> None:
+    def release(self, index: Scalar) -> None:
         """Computing side: gives the blocks back. Threads have read them, and copies write over them."""
         if self.ring is not None:
             plgpu.commit_smem()
-            self.ring.release(position)
-
-    def drain(self, position: Scalar) -> None:
-        """Copying side, at the end."""
-        if self.ring is not None:
-            self.ring.drain(position)
-
-
-def own(name: str, axis: str) -> bool:
-    """Whether each computing warpgroup has a block of its own."""
-    return bool(set(axes(name)) & {"i": {"i"}, "j": {"j", "p"}}[axis])
+            self.ring.release(self.start + index)
 
 
 @dataclass(frozen=True)
 class Layout:
     """What one kernel needs of a chip: both the launch and the plan of a call are made from it.
 
+    If the operands of more than one piece of work can be held, programs are persistent: each takes one piece
+    after the other, and its copying warpgroup runs ahead into the next. Else each takes one.
+
     Attributes:
       plan: sizes.
       name: the kernel's.
-      grid: programs by axis, groups first.
+      grid: pieces of work by axis, groups first.
       axis: whose tiles the computing warpgroups of a program share out, "i" or "j".
-      feeds: of each ring the operands' names, and its slots.
-      others: operands that are read from global memory.
+      feeds: of each ring the operands' names, and how many blocks of each a piece needs.
       scratch: more shared memory.
       reduction: bytes that sums over queries take.
     """
@@ -241,55 +242,97 @@ class Layout:
     grid: tuple[int, ...]
     axis: str
     feeds: Sequence[tuple[Sequence[str], int]]
-    others: Sequence[str] = ()
     scratch: Any = ()
     reduction: int = 0
 
     @cached_property
     def kernel(self) -> Kernel:
         """The kernel."""
-        count, rings = self.plan.warpgroups, []
-        for names, slots in self.feeds:
-            blocks = [block(self.plan, n, slots, *[count] * own(n, self.axis)) for n in names]
-            copies = sum(count if own(name, self.axis) else 1 for name in names)
-            rings.append(Ring.scratch(*blocks, consumers=count, copies=copies) if names else ())
-        name = f"two_simplicial_{self.name}"
-        return Kernel(name, self.grid, (tuple(rings), self.scratch), count, self.reduction)
+        plan, rings = self.plan, []
+        for names, count in self.feeds:
+            slots = plan.ahead if count == 1 else plan.stages
+            blocks = [block(plan, n, slots, *[plan.warpgroups] * own(n, self.axis)) for n in names]
+            copies = sum(plan.warpgroups if own(name, self.axis) else 1 for name in names)
+            rings.append(Ring.scratch(*blocks, consumers=plan.warpgroups, copies=copies) if names else ())
+        programs = pieces = math.prod(self.grid)
+        if plan.ahead > 1:
+            programs = min(plan.programs * (3 - plan.warpgroups), pieces)
+        scratch = tuple(rings), self.scratch
+        return Kernel(f"two_simplicial_{self.name}", (programs,), scratch, plan.warpgroups, self.reduction)
 
     def run(
         self,
-        body: Callable[..., None],
+        body: Callable[..., Any],
         shapes: Sequence[tuple[tuple[int, ...], Any]],
         operands: Mapping[str, Array],
     ) -> tuple[Array, ...]:
         """Runs the kernel.
 
         Args:
-          body: `(plan, program, inputs, feeds, outs, scratch)` to the parts of the copying and of the
-            computing warpgroups. `program` are the indices along the grid, `inputs` the group's operands by
-            name, `outs` the results and `scratch` the additional shared memory.
+          body: `(plan, piece, feeds, outs, scratch)` to the parts of the copying and of the computing
+            warpgroups in a piece of work. `piece` are its indices along the grid, `outs` the results and
+            `scratch` the additional shared memory.
           shapes: shapes and dtypes of the results.
           operands: by name.
         """
         names = [name for names, _ in self.feeds for name in names]
-        names += self.others
         arrays = [operands[name] for name in names]
         results = tuple(hopper.result(shape, dtype, arrays[0]) for shape, dtype in shapes)
 
         def kernel(*references):
             outs, (rings, scratch) = references[len(names) : -2], references[-2:]
-            program = self.kernel.place()
-            inputs = {
-                name: self.plan.of_group(name, ref, program[0])
-                for name, ref in zip(names, references[: len(names)], strict=True)
-            }
-            feeds = [
-                Feed(self.plan, self.axis, inputs, held, Ring(*ring) if held else None)
-                for (held, _), ring in zip(self.feeds, rings, strict=True)
-            ]
-            self.kernel.split(*body(self.plan, program, inputs, feeds, outs, scratch))
+            rings = [Ring(*ring) if ring else None for ring in rings]
+
+            def pieces(part):
+                """Each warpgroup finds its place for itself: what their branches share is spilled."""
+                (program,), (programs,) = self.kernel.place(), self.kernel.grid
+                total = math.prod(self.grid)
+
+                def step(n, _=None):
+                    piece = hopper.places(program + n * programs, self.grid)
+                    inputs = {
+                        name: self.plan.of_group(name, ref, piece[0])
+                        for name, ref in zip(names, references[: len(names)], strict=True)
+                    }
+                    feeds = [
+                        Feed(self, held, ring, n * each, inputs)
+                        for (held, each), ring in zip(self.feeds, rings, strict=True)
+                    ]
+                    part(*body(self.plan, piece, feeds, outs, scratch))
+
+                if programs == total:
+                    step(0)
+                    return 1
+                count = lax.div(total - program + (programs - 1), programs)
+                lax.fori_loop(0, count, step, None)
+                return count
+
+            def copy():
+                count = pieces(lambda copy, _: copy())
+                for (_, each), ring in zip(self.feeds, rings, strict=True):
+                    if ring is not None:
+                        ring.drain(count * each)
+
+            def compute(member):
+                pieces(lambda _, compute: compute(member))
+
+            self.kernel.split(copy, compute)
 
         return self.kernel.run(kernel, results, *arrays, interpret=self.plan.interpret)
+
+
+@contextlib.contextmanager
+def alone(plan: Tiling, barrier: Ref, member: Scalar) -> Iterator[None]:
+    """What one computing warpgroup does after the other: sums over queries, in memory that they share."""
+    turns = hopper.Turns(barrier, member)
+    if plan.warpgroups == 1:
+        yield
+        return
+    turns.begin()
+    yield
+    plgpu.commit_smem()
+    turns.change()
+    turns.end()
 
 
 # ---- arithmetic
@@ -334,6 +377,11 @@ def cross(left: Sequence, right: Sequence) -> list[tuple]:
 def row(plan: Tiling, vector: Array) -> Array:
     """One number a query, repeated along k."""
     return hopper.along_columns(vector, plan.tile)
+
+
+def load_row(plan: Tiling, source: Ref) -> Array:
+    """The same from shared memory."""
+    return row(plan, hopper.load(source, BY_ROW))
 
 
 def column(plan: Tiling, source: Ref) -> Array:

@@ -230,7 +230,7 @@ def test_every_call_of_the_envelope_has_a_plan_that_fits(direction):
                 assert tiling.first % tiling.j_block == 0
                 assert tiling.second % tiling.k_block == 0
                 assert 32 <= tiling.pairs <= 256
-                alike = {"j_block": 1, "stages": 1, "warpgroups": 1}
+                alike = {"j_block": 1, "stages": 1, "ahead": 1, "warpgroups": 1}
                 assert dataclasses.replace(tiling, **alike) == dataclasses.replace(plan.tiling, **alike)
             if direction == "backward":
                 assert plan.tilings["pair_side"].pairs == gpu_tiles.PAIRS
