@@ -42,10 +42,19 @@ type Scalar = Any
 # ---- shared memory
 
 
-def tiles(*shape: int, dtype: Any) -> Any:
-    """Returns shared memory for matrices that pass between copies and the tensor cores."""
-    transforms = (plgpu.TilingTransform((8, SWIZZLE // jnp.dtype(dtype).itemsize)),)
-    return plgpu.SMEM(shape, dtype, transforms=(*transforms, plgpu.SwizzleTransform(SWIZZLE)))
+def tiles(*shape: int, dtype: Any, swizzle: int = SWIZZLE) -> Any:
+    """Returns shared memory for matrices that pass between copies and the tensor cores.
+
+    The factors of a product have the same swizzle.
+    """
+    transforms = (plgpu.TilingTransform((ALIGNMENT, swizzle // jnp.dtype(dtype).itemsize)),)
+    return plgpu.SMEM(shape, dtype, transforms=(*transforms, plgpu.SwizzleTransform(swizzle)))
+
+
+def widest(dtype: Any, *sizes: int) -> int:
+    """Returns the widest swizzle, in bytes, whose pieces cut all sizes evenly."""
+    size = jnp.dtype(dtype).itemsize
+    return next(s for s in (128, 64, 32) if all(length * size % s == 0 for length in sizes))
 
 
 def shared_bytes(scratch: Any) -> int:
@@ -75,7 +84,7 @@ class Ring:
     same positions.
 
     Attributes:
-        buffers: [slots, ...] each; a slot has a tile of every buffer, or several parts of a single one.
+        buffers: [slots, ...] each; a slot has a tile of every buffer, or several parts of one.
         full: a barrier for each slot: all copies of its tiles have arrived.
         empty: a barrier for each slot: every computing warpgroup is done with it.
     """
@@ -114,19 +123,21 @@ class Ring:
         pl.when(position >= self.slots)(lambda: plgpu.barrier_wait(self.empty.at[slot]))
         return slot
 
-    def fill(self, position: Scalar, *sources: Ref) -> None:
+    def fill(self, position: Scalar, *sources: Any) -> None:
         """Copying side: starts the copies into a position's slot, once what was in it has been used.
 
         Args:
             position: where.
-            *sources: in global memory: one for each buffer, or for each part of the only buffer.
+            *sources: in global memory: for each buffer one, or a sequence of one for each part.
         """
         slot = self._acquire(position)
-        places = [buffer.at[slot] for buffer in self.buffers]
-        places = places * len(sources) if len(places) == 1 else places
-        for part, (source, place) in enumerate(zip(sources, places, strict=True)):
-            place = place if len(place.shape) == len(source.shape) else place.at[part]
-            plgpu.copy_gmem_to_smem(source, place, self.full.at[slot])
+        for source, buffer in zip(sources, self.buffers, strict=True):
+            place = buffer.at[slot]
+            if not isinstance(source, Sequence):
+                plgpu.copy_gmem_to_smem(source, place, self.full.at[slot])
+                continue
+            for index, part in enumerate(source):
+                plgpu.copy_gmem_to_smem(part, place.at[index], self.full.at[slot])
 
     def hand_over(self, position: Scalar, copies: int) -> None:
         """Copying side: gives a slot to the computing side as it is, in place of `copies` copies."""
@@ -177,12 +188,15 @@ class Kernel:
         grid: the sizes that the programs are numbered by, the last one fastest.
         scratch: buffers and barriers, a tree.
         warpgroups: computing warpgroups of a program; one more copies.
+        reduction: bytes of shared memory that sums over rows take. They cross warps, and all warpgroups use
+            the same bytes: one after the other.
     """
 
     name: str
     grid: tuple[int, ...]
     scratch: Any
     warpgroups: int
+    reduction: int = 0
 
     @property
     def launch(self) -> Launch:
@@ -190,15 +204,11 @@ class Kernel:
 
         All programs are along x: the limits of y and z are too low for a batch.
         """
-        return Launch(self.name, (math.prod(self.grid),), shared_bytes(self.scratch))
+        return Launch(self.name, (math.prod(self.grid),), shared_bytes(self.scratch) + self.reduction)
 
     def place(self) -> list[Array]:
         """Inside the kernel: the program's index along each axis of `grid`."""
-        index, places = lax.axis_index("program"), []
-        for size in reversed(self.grid[1:]):
-            places.append(lax.rem(index, jnp.int32(size)))
-            index = lax.div(index, jnp.int32(size))
-        return [index, *reversed(places)]
+        return places(lax.axis_index("program"), self.grid)
 
     def split(self, copy: Callable[[], None], compute: Callable[[Array], None]) -> None:
         """Inside the kernel: gives each warpgroup its part.
@@ -242,10 +252,19 @@ class Kernel:
             grid_names=("program",),
             num_threads=self.warpgroups + 1,
             thread_name="warpgroup",
-            # exp2 and log2 are those of the hardware. Reductions are along rows, which needs no scratch.
-            compiler_params=plgpu.CompilerParams(approx_math=True, reduction_scratch_bytes=0),
+            # exp2 and log2 are those of the hardware.
+            compiler_params=plgpu.CompilerParams(approx_math=True, reduction_scratch_bytes=self.reduction),
             interpret=plgpu.InterpretGPUParams(detect_races=races) if interpret else None,
         )(*arrays)
+
+
+def places(number: Scalar, grid: Sequence[int]) -> list[Scalar]:
+    """The indices along each axis of a grid, the last one fastest."""
+    found = []
+    for size in reversed(grid[1:]):
+        found.append(lax.rem(number, jnp.int32(size)))
+        number = lax.div(number, jnp.int32(size))
+    return [number, *reversed(found)]
 
 
 def result(shape: tuple[int, ...], dtype: Any, like: Array) -> jax.ShapeDtypeStruct:
@@ -254,7 +273,10 @@ def result(shape: tuple[int, ...], dtype: Any, like: Array) -> jax.ShapeDtypeStr
 
 
 class Turns:
-    """Gives the tensor cores to one of two computing warpgroups at a time, each twice a step."""
+    """Gives the tensor cores, or other things, to one of two computing warpgroups at a time.
+
+    Each changes twice a step, or twice for what is done only once.
+    """
 
     def __init__(self, barrier: Ref, member: Scalar) -> None:
         self._barrier, self._member = barrier, member
@@ -281,6 +303,15 @@ class Turns:
 # ---- registers
 
 
+def afresh(number: Scalar) -> Array:
+    """The same number, from which addresses are computed again here.
+
+    The compiler moves what no step of a loop changes out of the loop. Descriptors of operands in shared
+    memory are that, and take two registers each.
+    """
+    return lax.optimization_barrier(jnp.int32(number))
+
+
 def full(shape: tuple[int, ...], value: float, dtype: Any = jnp.float32) -> Array:
     """A constant in registers: a matrix as the tensor cores lay it out, or a vector over its rows."""
     return plgpu.layout_cast(jnp.full(shape, value, dtype), MATRIX if len(shape) == 2 else BY_ROW)
@@ -294,6 +325,11 @@ def load(source: Ref, layout: Any = MATRIX, dtype: Any = jnp.float32) -> Array:
 def load_global(source: Ref, layout: Any = MATRIX) -> Array:
     """From global memory to registers, for what is read once and has no room in shared memory."""
     return plgpu.load(source, layout=layout, optimized=False)
+
+
+def store_global(target: Ref, value: Array) -> None:
+    """From registers to global memory, for what is written once: some cache lines in part."""
+    plgpu.store(target, value, optimized=False)
 
 
 def along_rows(vector: Array, shape: tuple[int, ...]) -> Array:
@@ -337,14 +373,19 @@ def products(pairs: Sequence[Sequence[tuple[Ref, Ref]]], then: Callable[[], None
     return pl.run_scoped(compute, *(plgpu.ACC(shape, jnp.float32) for shape in shapes))
 
 
-def add_product(total: Array, left: Array, right: Ref, *, interpret: bool) -> Array:
-    """The sum total + left right, the left factor in registers."""
+def add_products(total: Array, factors: Sequence[tuple[Any, Ref]], *, interpret: bool) -> Array:
+    """The sum of `total` and of products left right, the left factors in registers or in shared memory."""
     if interpret:  # the interpreter has no matrix product with an operand in registers
-        product = jnp.dot(left, right[...], preferred_element_type=jnp.float32)
-        plgpu.commit_smem()  # that was an ordinary read, which a copy need not wait for
-        return total + product
-    multiply = pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))
-    return cast(Array, multiply(plgpu.ACC.init(total)))
+        for left, right in factors:
+            total += jnp.dot(left[...], right[...], preferred_element_type=jnp.float32)
+        plgpu.commit_smem()  # those were ordinary reads, which a copy need not wait for
+        return total
+
+    def multiply(accumulator):
+        for left, right in factors:
+            plgpu.wgmma(accumulator, left, right)
+
+    return cast(Array, pl.run_state(multiply)(plgpu.ACC.init(total)))
 
 
 def sum_of_products(

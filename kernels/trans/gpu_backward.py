@@ -133,7 +133,7 @@ class _LogitsGradient(_Piece):
             def copy_factors(tile, _):
                 columns = pl.ds(tile * TILE, TILE)
                 sources = [arrays["dout"].at[z, part, columns] for part in parts]
-                walk.if_fresh(index, lambda: rings.held.fill(walk.place(index, tile), *sources))
+                walk.if_fresh(index, lambda: rings.held.fill(walk.place(index, tile), sources))
                 source = arrays["premise"].at[z, pl.ds(sweep * width, width), columns]
                 rings.premise.fill(streamed + index * self.tiles + tile, source)
                 return ()
@@ -141,7 +141,7 @@ class _LogitsGradient(_Piece):
             def copy_logits(chunk, _):
                 columns = pl.ds(sweep * width + chunk * TILE, TILE)
                 position = passing + index * rings.chunks + chunk
-                rings.passing.fill(position, *self.logits(z, parts, columns))
+                rings.passing.fill(position, self.logits(z, parts, columns))
                 return ()
 
             lax.fori_loop(0, self.tiles, copy_factors, ())
@@ -295,7 +295,7 @@ class _PremiseGradient(_Piece):
                 @functools.partial(walk.if_fresh, sweep)
                 def copy_logits():
                     rings.lse.fill(to_lse + place, arrays["lse"].at[z, rows])
-                    rings.held.fill(place, *self.logits(z, rows, parts))
+                    rings.held.fill(place, self.logits(z, rows, parts))
 
                 source = arrays["dout"].at[z, rows, pl.ds(sweep * width, width)]
                 rings.dout.fill(streamed + sweep * walk.tiles + tile, source)

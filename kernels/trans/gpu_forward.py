@@ -59,8 +59,8 @@ def _kernel(*refs: Any, work: Work, row_offset: int | None, lse_given: bool) -> 
 
         def copy_logits(sweep, tile):
             at = pl.ds(tile * TILE, TILE)
-            sources = (logits_gmem.at[z, rows, at] for rows in work.parts(block))
-            logits_ring.fill(walk.place(sweep, tile), *sources)
+            sources = [logits_gmem.at[z, rows, at] for rows in work.parts(block)]
+            logits_ring.fill(walk.place(sweep, tile), sources)
 
         def copy_step(step, _):
             sweep, tile = lax.div(step, tiles), lax.rem(step, tiles)

@@ -69,7 +69,7 @@ def most_partners(plan: Geometry) -> int:
 
 def _fixed(plan: Geometry, dtype: Any) -> tuple[Any, Any, Any]:
     """A tile of 64 rows, its two scaled copies in halves, and the ring of the vectors of j."""
-    tile = hopper.tiles(ROWS, plan.padded, dtype=dtype)
+    tile = hopper.tiles(1, ROWS, plan.padded, dtype=dtype)
     scaled = hopper.tiles(COMPUTE, 2, ROWS, plan.padded, dtype=dtype)
     factor = plgpu.SMEM((FACTOR_SLOTS, COMPUTE, plan.padded), dtype)
     return tile, scaled, Ring.scratch(factor, factor, consumers=COMPUTE)
@@ -103,10 +103,9 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
     factors_ring, ring = (Ring(*ring) for ring in rings)
     band, width, copies = plan.band, plan.padded, len(plan.fronts(COLUMNS))
     scale = plan.scale * LOG2E
-    group, index = kernel.place()
-    here = pl.ds(index * ROWS, ROWS)
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def walking(group, index):
         first, stop = band.first(*plan.range_of(index))
         copy, front, low, tiles = plan.window(index, COLUMNS)
         window = group * copies + copy
@@ -116,26 +115,32 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
         return Sweep(pairs, first, lambda _: (low, tiles), factors, (stream,), COLUMNS, front)
 
     def copy():
+        group, index = kernel.place()
         for source, target in zip((query, dout), fixed, strict=True):
-            plgpu.copy_gmem_to_smem(source.at[group, here], target, arrived)
-        walking().copy()
+            plgpu.copy_gmem_to_smem(source.at[group, pl.ds(index * ROWS, ROWS)], target.at[0], arrived)
+        walking(group, index).copy()
 
     def compute(member):
-        mine, rows, walk = [a.at[member] for a in scaled], plan.range_of(index), walking()
+        group, index = kernel.place()
+        here, rows, walk = pl.ds(index * ROWS, ROWS), plan.range_of(index), walking(group, index)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
         # Once a tile, so straight from global memory: shared memory is full.
         power, mean = (hopper.load_global(numbers.at[group, n, here], hopper.BY_ROW) for n in range(2))
 
-        def begin(vectors, _):
-            for target, source, vector in zip(mine, fixed, vectors, strict=True):
-                sweep.scale_into(target, lambda columns, s=source: hopper.load(s.at[:, columns]), vector)
+        def begin(member, vectors, _):
+            for target, source, vector in zip(scaled, fixed, vectors, strict=True):
+                held = source.at[hopper.afresh(0)]
+                sweep.scale_into(
+                    target.at[member], lambda columns, s=held: hopper.load(s.at[:, columns]), vector
+                )
             plgpu.commit_smem()
             return hopper.full((ROWS, width), 0)
 
-        def tile(j, start, step, inner):
+        def tile(member, j, start, step, inner):
             tiles = ring.wait(step)
-            logits, dweights = sweep.row_products(list(zip(mine, tiles, strict=True)), turn.change)
+            pairs = [(a.at[member], b) for a, b in zip(scaled, tiles, strict=True)]
+            logits, dweights = sweep.row_products(pairs, turn.change)
             shape = logits.shape
 
             def masked(logits):
@@ -148,11 +153,11 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
             dlogits = (weights * (dweights - hopper.along_columns(mean, shape))).astype(query.dtype)
             inner, dlogits = lax.optimization_barrier((inner, dlogits))
             turn.change()
-            inner = hopper.add_product(inner, dlogits, tiles[0], interpret=interpret)
+            inner = hopper.add_products(inner, [(dlogits, tiles[0])], interpret=interpret)
             ring.release(step)
             return inner
 
-        def finish(_, vectors, total, inner):
+        def finish(_, j, vectors, total, inner):
             factor = hopper.load(vectors[0], hopper.BY_COLUMN)
             return total + inner * hopper.along_rows(factor, total.shape)
 
@@ -163,7 +168,7 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
         @pl.when(member == 1)
         def give():
             for of_array, columns in sweep.pieces(width):
-                sweep.give(mine[0].at[:, :, columns], total[:, of_array] * plan.scale)
+                sweep.give(scaled[0].at[1, :, :, columns], total[:, of_array] * plan.scale)
             plgpu.commit_smem()
             plgpu.barrier_arrive(handed)
 
@@ -172,9 +177,9 @@ def _query_body(plan, kernel, interpret, query, dout, numbers, key1, value1, key
             plgpu.barrier_wait(handed)
             for of_array, columns in sweep.pieces(width):
                 both = total[:, of_array] * plan.scale + sweep.taken(scaled[0].at[1], columns)
-                fixed[0][:, columns] = both.astype(query.dtype)  # both are done with the queries
+                fixed[0][0, :, columns] = both.astype(query.dtype)  # both are done with the queries
             plgpu.commit_smem()
-            plgpu.copy_smem_to_gmem(fixed[0], dquery.at[group, here])
+            plgpu.copy_smem_to_gmem(fixed[0].at[0], dquery.at[group, here])
             plgpu.wait_smem_to_gmem(0)
 
     kernel.split(copy, compute)
@@ -237,11 +242,13 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
     band, width, splits = plan.band, plan.padded, kernel.grid[1]
     scale = plan.scale * LOG2E
     which = 1 if of_values else 0  # of (query, dout), (key1, value1) and (key2, value2)
-    group, split, index = kernel.place()
-    here = (index * ROWS, index * ROWS + ROWS)
-    own = (group, pl.ds(here[0], ROWS))
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def placed():
+        group, split, index = kernel.place()
+        return group, split, index, (index * ROWS, index * ROWS + ROWS), (group, pl.ds(index * ROWS, ROWS))
+
+    def walking(group, split, index, here, _):
         begun, stop = partners(plan, index)
         pairs = lax.div(stop - begun + (COMPUTE - 1), COMPUTE)
         chunk = lax.div(pairs + (splits - 1), splits)
@@ -261,32 +268,37 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
         return Sweep(pairs, first, span, factors, (Stream(ring, rows_of),), COLUMNS)
 
     def copy():
+        place = *_, own = placed()
         # Of the two, shared memory has room for the one that is read twice for each j.
-        plgpu.copy_gmem_to_smem((value2 if of_values else key2).at[own], fixed, arrived)
+        plgpu.copy_gmem_to_smem((value2 if of_values else key2).at[own], fixed.at[0], arrived)
         plgpu.copy_gmem_to_smem(one, ones, arrived)
-        walking().copy()
+        walking(*place).copy()
 
     def compute(member):
-        mine, walk = [a.at[member] for a in scaled], walking()
+        group, split, index, here, own = place = placed()
+        walk = walking(*place)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 
-        def held(columns):
-            return hopper.load(fixed.at[:, columns])
+        def held():
+            source = fixed.at[hopper.afresh(0)]
+            return lambda columns: hopper.load(source.at[:, columns])
 
         def global_rows(source):
-            return lambda columns: hopper.load_global(source.at[(*own, columns)])
+            here = hopper.afresh(group), own[1]
+            return lambda columns: hopper.load_global(source.at[(*here, columns)])
 
-        def begin(vectors, _):
-            sweep.scale_into(mine[0], global_rows(key2) if of_values else held, vectors[0])
-            if not of_values:
-                sweep.scale_into(mine[1], global_rows(value2), vectors[1])
+        def begin(member, vectors, _):
+            sources = [global_rows(key2)] if of_values else [held(), global_rows(value2)]
+            for target, source, vector in zip(scaled, sources, vectors, strict=False):
+                sweep.scale_into(target.at[member], source, vector)
             plgpu.commit_smem()
             return hopper.full((ROWS, width), 0)
 
-        def tile(j, row, step, inner):
+        def tile(member, j, row, step, inner):
             *tiles, rows = ring.wait(step)
-            logits, *dweights = sweep.row_products(list(zip(mine, tiles, strict=False)), turn.change)
+            pairs = [(a.at[member], b) for a, b in zip(scaled, tiles, strict=False)]
+            logits, *dweights = sweep.row_products(pairs, turn.change)
             shape = logits.shape
             low = lax.div(row, jnp.int32(plan.slots))
             high = lax.div(row + (COLUMNS - 1), jnp.int32(plan.slots)) + 1
@@ -304,13 +316,14 @@ def _key_body(plan, kernel, of_values, interpret, query, dout, numbers, *refs):
                 weights *= dweights[0] - hopper.along_rows(mean, shape)
             inner, weights = lax.optimization_barrier((inner, weights.astype(query.dtype)))
             turn.change()
-            inner = hopper.add_product(inner, weights, tiles[which], interpret=interpret)
+            inner = hopper.add_products(inner, [(weights, tiles[which])], interpret=interpret)
             ring.release(step)
             return inner
 
-        def finish(j, vectors, total, inner):
+        def finish(member, j, vectors, total, inner):
             plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-            sweep.column_sums(sums.at[member], mine[0], inner, fixed, ones)
+            held = fixed.at[hopper.afresh(0)]
+            sweep.column_sums(sums.at[member], scaled[0].at[member], inner, held, ones)
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(sums.at[member], shares.at[group, index, j - partners(plan, index)[0]])
             factor = hopper.load(vectors[which], hopper.BY_COLUMN)

@@ -28,7 +28,7 @@ def kernel(plan: Geometry, dtype: Any, columns: int, stages: int, *, delta: bool
     factor = plgpu.SMEM((FACTOR_SLOTS, COMPUTE, width), dtype)
     scratch = (
         (
-            hopper.tiles(ROWS, width, dtype=dtype),
+            hopper.tiles(1, ROWS, width, dtype=dtype),
             hopper.tiles(COMPUTE, 2, ROWS, width, dtype=dtype),
             (vector,) * 3,
         ),
@@ -76,10 +76,9 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
     band, width = plan.band, plan.padded
     columns, copies = keys_ring.buffers[0].shape[1], len(plan.fronts(keys_ring.buffers[0].shape[1]))
     scale = plan.scale * LOG2E  # of powers of two
-    group, index = kernel.place()
-    here = pl.ds(index * ROWS, ROWS)
 
-    def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+    # Each warpgroup finds its place for itself: what is shared between their branches is spilled.
+    def walking(group, index):
         first, stop = band.first(*plan.range_of(index))
         copy, front, low, tiles = plan.window(index, columns)
         window = group * copies + copy
@@ -90,23 +89,26 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         return Sweep(pairs, first, lambda _: (low, tiles), factors, (keys, values), columns, front)
 
     def copy():
-        plgpu.copy_gmem_to_smem(query.at[group, here], q, arrived)
-        walking().copy()
+        group, index = kernel.place()
+        plgpu.copy_gmem_to_smem(query.at[group, pl.ds(index * ROWS, ROWS)], q.at[0], arrived)
+        walking(group, index).copy()
 
     def compute(member):
-        mine, rows, walk = scaled.at[member], plan.range_of(index), walking()
+        group, index = kernel.place()
+        rows, walk = plan.range_of(index), walking(group, index)
         turn = hopper.Turns(turns, member)
         plgpu.barrier_wait(arrived)
 
-        def begin(vectors, total):
-            sweep.scale_into(mine, lambda columns: hopper.load(q.at[:, columns]), vectors[0])
+        def begin(member, vectors, total):
+            held = q.at[hopper.afresh(0)]
+            sweep.scale_into(scaled.at[member], lambda columns: hopper.load(held.at[:, columns]), vectors[0])
             plgpu.commit_smem()
             _, maximum, denominator = total
             return hopper.full((ROWS, width), 0), maximum, denominator
 
-        def tile(j, start, step, inner):
+        def tile(member, j, start, step, inner):
             inner, maximum, denominator = inner
-            (logits,) = sweep.row_products([(mine, keys_ring.wait(step)[0])], turn.change)
+            (logits,) = sweep.row_products([(scaled.at[member], keys_ring.wait(step)[0])], turn.change)
             keys_ring.release(step)
             shape = logits.shape
 
@@ -122,14 +124,14 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
             weights = jnp.exp2(logits * scale - hopper.along_columns(new * scale, shape))
             denominator = denominator * shrink + weights.sum(axis=1)
             inner *= hopper.along_columns(shrink, inner.shape)
-            weights = weights.astype(mine.dtype)
+            weights = weights.astype(q.dtype)
             inner, new, denominator, weights = lax.optimization_barrier((inner, new, denominator, weights))
             turn.change()
-            inner = hopper.add_product(inner, weights, values_ring.wait(step)[0], interpret=interpret)
+            inner = hopper.add_products(inner, [(weights, values_ring.wait(step)[0])], interpret=interpret)
             values_ring.release(step)
             return inner, new, denominator
 
-        def finish(_, vectors, total, inner):
+        def finish(_, j, vectors, total, inner):
             total, before, _ = total
             inner, maximum, denominator = inner
             shrink = jnp.exp2((before - maximum) * scale)
@@ -147,7 +149,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
             share = 1 / jnp.where(denominator > 0, denominator, 1)
             for of_array, columns in sweep.pieces(width):
                 piece = total[:, of_array]
-                sweep.give(mine.at[:, :, columns], piece * hopper.along_columns(share, piece.shape))
+                sweep.give(scaled.at[1, :, :, columns], piece * hopper.along_columns(share, piece.shape))
             maxima[...], sums[...] = maximum, denominator
             plgpu.commit_smem()
             plgpu.barrier_arrive(handed)
@@ -155,6 +157,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
         @pl.when(member == 0)
         def take():
             plgpu.barrier_wait(handed)
+            here = pl.ds(hopper.afresh(index) * ROWS, ROWS)
             theirs = hopper.load(maxima, hopper.BY_ROW)
             top = jnp.maximum(maximum, theirs)
             ours, theirs = jnp.exp2((maximum - top) * scale), jnp.exp2((theirs - top) * scale)
@@ -168,7 +171,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
                 mean *= hopper.along_columns(ours * share, mean.shape)
                 mean += sweep.taken(scaled.at[1], columns) * hopper.along_columns(theirs * share, mean.shape)
                 if dout is None:
-                    q[:, columns] = mean.astype(q.dtype)  # both are done with the queries
+                    q[0, :, columns] = mean.astype(q.dtype)  # both are done with the queries
                 else:
                     gradient = hopper.load_global(dout.at[group, here, columns])
                     delta += (mean * gradient.astype(jnp.float32)).sum(axis=1)
@@ -176,7 +179,7 @@ def _body(plan, kernel, interpret, query, dout, key1, value1, key2, value2, out,
             numbers_tile[...] = lse if dout is None else delta
             plgpu.commit_smem()
             if out is not None:
-                plgpu.copy_smem_to_gmem(q, out.at[group, here])
+                plgpu.copy_smem_to_gmem(q.at[0], out.at[group, here])
             plgpu.copy_smem_to_gmem(numbers_tile, numbers.at[group, here])
             plgpu.wait_smem_to_gmem(0)
 

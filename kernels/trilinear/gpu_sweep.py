@@ -155,18 +155,18 @@ class Sweep:
     def compute[Total, Inner](
         self,
         member: Scalar,
-        begin: Callable[[Sequence[Ref], Total], Inner],
-        tile: Callable[[Scalar, Scalar, Scalar, Inner], Inner],
-        finish: Callable[[Scalar, Sequence[Ref], Total, Inner], Total],
+        begin: Callable[[Scalar, Sequence[Ref], Total], Inner],
+        tile: Callable[[Scalar, Scalar, Scalar, Scalar, Inner], Inner],
+        finish: Callable[[Scalar, Scalar, Sequence[Ref], Total, Inner], Total],
         total: Total,
     ) -> Total:
         """A computing warpgroup's part: every second j.
 
         Args:
-            member: which of the computing warpgroups this is.
-            begin: from j's vectors and the total to what is carried through the tiles.
-            tile: one tile, from j, where it starts, and its position in the rings.
-            finish: adds what was carried to the total.
+            member: which of the computing warpgroups this is; the functions get it `afresh`.
+            begin: from the member, j's vectors and the total to what is carried through the tiles.
+            tile: one tile, from the member, j, where it starts, and its position in the rings.
+            finish: adds what was carried to the total, from the member, j and its vectors.
             total: what to add to.
         """
 
@@ -178,10 +178,10 @@ class Sweep:
 
             def one(c, carry):
                 step, inner = carry
-                return step + 1, tile(j, start + c * self.size, step, inner)
+                return step + 1, tile(hopper.afresh(member), j, start + c * self.size, step, inner)
 
-            step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
-            total = finish(j, vectors, total, inner)
+            step, inner = lax.fori_loop(0, tiles, one, (step, begin(hopper.afresh(member), vectors, total)))
+            total = finish(hopper.afresh(member), j, vectors, total, inner)
             plgpu.commit_smem()  # the vectors were read by threads, and the copy engine writes over them
             self.factors.ring.release(t)
             return step, total

@@ -42,7 +42,7 @@ def forward(
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
     """`reference.two_simplicial_attention` by the forward kernel: its arrays and its results.
 
-    `blocks` are "k" keys of a tile, "j" tiles of a pipeline step and "stages" of the pipeline.
+    `blocks` are "k" keys of a tile, "j" tiles of a step and "stages" of the pipeline.
 
     Raises:
       Refused: for arguments that `plan` refuses.
@@ -149,7 +149,7 @@ def backward(
 def block_candidates(
     config: Config, query: Described, key1: Described, *_: Any
 ) -> dict[str, list[dict[str, int]]]:
-    """Block sizes to try when tuning, the default first: "k" keys of a tile, "j" tiles of a pipeline step."""
+    """Block sizes to try when tuning, the default first: "k" keys of a tile, "j" tiles of a step."""
     del config, query
     keys = key1.shape[1]
     start = default_blocks("forward", keys)

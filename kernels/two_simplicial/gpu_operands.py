@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernels.arrays import filled, round_up
+from kernels.arrays import filled
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
 from kernels.two_simplicial.gpu_plan import Plan
@@ -65,9 +65,9 @@ class Problem:
             result |= {f"c{p}": part for p, part in enumerate(parts)}
         else:
             found = pairwise.products(self.config, self.query, piece.key1, self.key2)
-            bb = grouped(found.bb)
-            result |= {"x": grouped(found.x), "y": grouped(found.y), "bb": lines(bb, tiling.first)}
-            result["bj"] = lines(bb, gpu_tiles.PAIRS // tiling.k_block)
+            of_pairs = found.y, found.bb[..., None], found.cc[..., None, :]
+            of_pairs = [grouped(jnp.broadcast_to(a, found.y.shape)) for a in of_pairs]
+            result |= {"x": grouped(found.x), "y": jnp.stack(of_pairs, axis=1)}
         pairs = value_pairs(piece.value, self.value, self.bilinear, tiling.value_parts)
         parts = gpu_tiles.split(self.ordered(pairs, tiling.features), tiling.value_parts)
         result |= {f"w{p}": part for p, part in enumerate(parts)}
@@ -88,7 +88,7 @@ class Problem:
             size = mask.shape[0], tiling.queries, tiling.first, tiling.second
             mask = self.filled_keys(mask)
             mask = jnp.broadcast_to(filled(mask, 1, size[1]) if mask.shape[1] > 1 else mask, size)
-            result["mask"] = mask.astype(jnp.int8).swapaxes(1, 2)
+            result["mask"] = mask.astype(jnp.int8).swapaxes(1, 2).reshape(-1, *size[1::2])
         return result
 
     def filled_keys(self, mask: Array) -> Array:
@@ -109,13 +109,8 @@ class Problem:
         delta, shift = (filled(grouped(a), 1, tiling.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, tiling.features), 1, tiling.queries)
         douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.output_parts))}
-        if tiling.linear:
-            s = e = jnp.zeros_like(shift)
-            weighted = shift
-        else:
-            s, e = self.shared["s"], self.shared["e"]
-            weighted = shift - jnp.log2(s / LOG2E)
-        return {**douts, "shift": weighted, "delta": delta, "rows": jnp.stack([s, e, shift, delta], axis=1)}
+        weighted = shift if tiling.linear else shift - jnp.log2(self.shared["rows"][:, 0] / LOG2E)
+        return {**douts, "sums": jnp.stack([shift, delta, weighted], axis=1)}
 
     def gradients(
         self, piece: Piece, of_queries: tuple[Array, ...], of_pairs: tuple[Array, ...]
@@ -139,14 +134,13 @@ class Problem:
         else:
             dx, dz, daa, dcc = of_queries
             dy, dbb = of_keys
-            dcc = dcc.reshape(*dcc.shape[:2], tiling.k_steps, -1)[..., : tiling.k_block]
             found = pairwise.Gradients(
                 x=jnp.sum(dx, axis=1),
                 z=dz,
                 y=dy,
                 aa=jnp.sum(daa, axis=1),
                 bb=jnp.sum(dbb, axis=(1, 3)),
-                cc=jnp.sum(dcc, axis=1).reshape(tiling.groups, tiling.second),
+                cc=jnp.sum(dcc, axis=1),
             )
             found = pairwise.Gradients(*map(self.ungrouped, found))
             toward_keys = pairwise.pullback(self.query, piece.key1, self.key2, found)
@@ -202,24 +196,14 @@ def prepare(config: Config, plan: Plan, interpret: bool, *arrays: Any) -> Proble
         shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.query_parts))}
     else:
         found = pairwise.products(config, query, key1[:, :0], key2)
-        shared = {
-            "z": grouped(found.z),
-            "cc": lines(grouped(found.cc), tiling.k_block),
-            "s": grouped(found.s) * LOG2E,
-            "e": grouped(found.e),
-        }
+        of_rows = jnp.stack([grouped(found.s) * LOG2E, grouped(found.e)], axis=1)
+        shared = {"z": grouped(found.z), "rows": of_rows}
     return Problem(tiling, config, query, key2, value, bilinear, mask, pieces, rows, shared, m)
 
 
 def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
     """Batch and heads as one axis."""
     return array.reshape(-1, *array.shape[2:])
-
-
-def lines(vector: Float[Array, "Z X"], tile: int) -> Float[Array, "Z Y"]:
-    """Tiles of a vector, each padded to whole lines of shared memory."""
-    tiles = filled(vector, 1, round_up(vector.shape[1], tile)).reshape(vector.shape[0], -1, tile)
-    return filled(tiles, 2, gpu_tiles.line(tile)).reshape(vector.shape[0], -1)
 
 
 def key_pairs(

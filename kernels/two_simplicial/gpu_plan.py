@@ -6,6 +6,7 @@ keeps in shared memory fits.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ import jax.numpy as jnp
 from kernels import plans
 from kernels.arrays import Described, divisor, round_up
 from kernels.chips import Chip
+from kernels.hopper import ROWS
 from kernels.plans import Launch, Refused
 from kernels.tables import Direction
 from kernels.two_simplicial import gpu_backward, gpu_forward
-from kernels.two_simplicial.gpu_tiles import PAIRS, ROWS, Layout, Tiling
+from kernels.two_simplicial.gpu_tiles import PAIRS, Layout, Tiling
 from kernels.two_simplicial.reference import Config
 
 # With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
@@ -30,10 +32,11 @@ MOST_FEATURES = 128
 # slice (values of pairs; three times as much of float32). One example, and one step, may take more.
 CHUNK_BYTES = {"forward": 36 << 20, "backward": 18 << 20}
 SLICE_BYTES = {"forward": 16 << 20, "backward": 8 << 20}
-# Keys of a slice that make a pipeline worth starting, and programs of a launch that keep a multiprocessor
-# busy: chunks are not smaller than the second asks for, else small enough for the first.
+# Keys of a slice that make a pipeline worth starting, and programs of one warpgroup that keep a
+# multiprocessor busy: chunks are not smaller than the second asks for, else small enough for the first.
 SLICE_KEYS = 16
 PROGRAMS = 4
+WARPGROUPS = 2  # that compute in a program, if there is work for them and room
 
 LAYOUTS: dict[str, Callable[[Tiling], Layout]] = {
     "forward": gpu_forward.layout,
@@ -48,7 +51,7 @@ class Plan:
     """A call, cut up.
 
     Attributes:
-      tilings: sizes by kernel, which differ in j_block and stages only.
+      tilings: sizes by kernel, which differ in j_block, stages, ahead and warpgroups only.
       launches: the kernels of a slice, those of `output` included.
       examples: how many make a chunk.
       chunks: how many there are; the last is filled up.
@@ -130,19 +133,22 @@ def _plan(direction, config, sizes, narrow, mask, chip, wish, recompute, exact=F
         output = _plan("forward", config, sizes, narrow, mask, chip, (("j", 2),), False, True)
     reason = ""
     for k, tried in _wishes(direction, sizes[4], dict(wish)):
-        whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward")
-        examples, slices, first = _cut(direction, sizes, whole, chip, max(j for j, _ in tried))
+        whole = _tiling(config, sizes, narrow, mask, k, exact, exact and direction == "forward", chip)
+        unit = max(j for j, _ in tried) * (WARPGROUPS if direction == "backward" else 1)
+        examples, slices, first = _cut(direction, sizes, whole, chip, unit)
         padded = slices * first != sizes[4] or whole.second != sizes[4]
         biased = whole.biased or padded
         whole = replace(whole, groups=examples * whole.heads, first=first, biased=biased)
         tilings, launches = {}, []
         for kernel in KERNELS[direction]:
-            for j, stages in tried:
-                if first % j or (kernel == "pair_side" and j * k != PAIRS):
+            # Of float32 numbers the pair side has no registers left for a loop over pieces.
+            aheads = (1,) if kernel == "pair_side" and not narrow else (2, 1)
+            for warpgroups, (j, stages), ahead in itertools.product((WARPGROUPS, 1), tried, aheads):
+                tiling = replace(whole, j_block=j, stages=stages, ahead=ahead, warpgroups=warpgroups)
+                shared_out = tiling.j_steps if kernel == "pair_side" else tiling.q_steps
+                if first % j or shared_out % warpgroups or (kernel == "pair_side" and j * k != PAIRS):
                     continue
-                tiling = replace(whole, j_block=j, stages=stages)
-                layout = LAYOUTS[kernel](tiling)
-                launch = Launch(f"two_simplicial_{kernel}", (layout.programs,), layout.memory(stages))
+                launch = LAYOUTS[kernel](tiling).kernel.launch
                 unfit = plans.fits(chip, launch)
                 if unfit is None:
                     tilings[kernel] = tiling
@@ -176,7 +182,7 @@ def _wishes(direction, keys, wish) -> Iterator[tuple[int, list[tuple[int, int]]]
         yield width, [*first, *sorted(smaller, key=lambda pair: (-min(pair[1], 2), -pair[0]))]
 
 
-def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
+def _tiling(config, sizes, narrow, mask, k, exact, recomputed, chip) -> Tiling:
     """The sizes of a call in one piece, with tiles of `k` keys.
 
     `exact` is for dP - delta, where what W and the output were rounded by would be left over.
@@ -188,7 +194,7 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         linear=linear,
         groups=batch * heads,
         heads=heads,
-        queries=round_up(n, ROWS),
+        queries=round_up(n, ROWS if n <= ROWS else ROWS * WARPGROUPS),
         first=m,
         second=round_up(m, k),
         features=round_up(f, 16),
@@ -205,6 +211,9 @@ def _tiling(config, sizes, narrow, mask, k, exact, recomputed) -> Tiling:
         j_block=1,
         k_block=k,
         stages=1,
+        ahead=1,
+        warpgroups=1,
+        programs=chip.cores,
     )
 
 
@@ -223,8 +232,6 @@ def _cut(direction, sizes, whole, chip, unit) -> tuple[int, int, int]:
     programs = whole.q_steps * (whole.k_steps if direction == "backward" else 1)
     groups = min(CHUNK_BYTES[direction] // group, slice_bytes // (SLICE_KEYS * key))
     groups = max(groups, PROGRAMS * chip.cores // programs)
-    if chip.grid is not None:
-        groups = min(groups, chip.grid[0] // programs)
     examples = max(1, min(batch, groups // heads))
     even = divisor(batch, examples)
     examples = even if 2 * even >= examples else examples  # the last chunk is filled up

@@ -1,8 +1,8 @@
 """The Hopper kernels in Pallas' GPU interpret mode against the float64 reference, and what needs no GPU.
 
-Interpreted are tile loops, indices, pipelines, copies, masks and the arithmetic. Replaced by plain products
-and functions are matrix instructions with an operand in registers and the special functions. That the
-kernels compile to machine code is shown by `make aot`.
+Interpreted are tile loops, indices, pipelines, copies, masks and the arithmetic; data races are errors.
+Replaced by plain products and functions are matrix instructions with an operand in registers and the special
+functions. That the kernels compile to machine code is shown by `make aot`.
 """
 
 import dataclasses
@@ -10,7 +10,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
 NARROW = {"k": 16, "j": 4}
+# With one multiprocessor a program has several pieces of work.
+INTERPRETED: Any = {"interpret": True, "chip": dataclasses.replace(chips.HOPPER, cores=1)}
 # Two tiles of queries, two of k and five steps of j, each with a tail; no two sizes are equal.
 TILES = Shape("tiles", batch=1, heads=1, queries=65, keys=17, features=6, value_features=4, out_features=7)
 # Two examples of three heads, for masks.
@@ -41,9 +42,9 @@ def both_passes(config, blocks, version, arrays, dout):
     """Output, log-sum-exp and gradients; `version` separates programs that differ in a patched global."""
     del version
     blocks = dict(blocks)
-    out, lse = gpu.forward(config, *arrays, blocks=blocks, interpret=True)
+    out, lse = gpu.forward(config, *arrays, blocks=blocks, **INTERPRETED)
     saved: Any = (*arrays, out, lse, dout)
-    return out, lse, gpu.backward(config, *saved, blocks=blocks, interpret=True)
+    return out, lse, gpu.backward(config, *saved, blocks=blocks, **INTERPRETED)
 
 
 def check(config, arrays, blocks=None, version=0, *, tolerance=None):
@@ -65,23 +66,24 @@ def test_unsigned_values_and_gradients_over_several_tiles():
 
 def test_signed_values_and_gradients_over_several_tiles_of_16_bits():
     """Padding is masked by one bias for all groups."""
-    shape = dataclasses.replace(TILES, heads=2)
+    shape = dataclasses.replace(TILES, heads=2, keys=9)
     check(SIGNED, cases.arrays(shape, mask="queries", dtype=jnp.bfloat16), NARROW)
 
 
 def test_trilinear_values_and_gradients_with_a_mask_of_padding():
-    check(TRILINEAR, cases.arrays(dataclasses.replace(EXAMPLES, heads=2), mask="padding"), NARROW)
+    shape = dataclasses.replace(EXAMPLES, heads=2, keys=8)
+    check(TRILINEAR, cases.arrays(shape, mask="padding"), NARROW)
 
 
 @pytest.mark.slow  # masks and slices, each by itself, are default tests
 def test_mask_of_triples_with_keys_in_slices(monkeypatch):
-    """A slice for each pipeline step; some allow nothing to a query, and some queries nothing at all."""
+    """Slices as short as they may be; some allow nothing to a query, and some queries nothing at all."""
     monkeypatch.setattr(gpu_plan, "SLICE_BYTES", {"forward": 1, "backward": 1})
     monkeypatch.setattr(gpu_plan, "PROGRAMS", 0)
     gpu_plan._plan.cache_clear()
     arrays = cases.arrays(EXAMPLES, mask="some rows", dtype=jnp.bfloat16)
     plan = gpu.plan("backward", UNSIGNED, *arrays, chip=chips.HOPPER)
-    assert (plan.chunks, plan.examples, plan.slices, plan.tiling.first) == (2, 1, 3, 4)
+    assert (plan.chunks, plan.examples, plan.slices, plan.tiling.first) == (2, 1, 2, 8)
     out, lse, (dquery, *_) = check(UNSIGNED, arrays, NARROW, version=1)
     for row in (out[:, ::3], lse[:, :, ::3], dquery[:, ::3]):
         np.testing.assert_array_equal(row, 0)
@@ -98,15 +100,6 @@ def test_every_mask_degenerate_vectors_and_default_blocks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
-def test_copies_and_loads_do_not_race(config, monkeypatch):
-    checked = functools.partial(plgpu.InterpretGPUParams, detect_races=True)  # which raises an error
-    monkeypatch.setattr(plgpu, "InterpretGPUParams", checked)
-    shape = Shape("races", batch=1, heads=1, queries=192, keys=20, features=3, value_features=2)
-    check(config, cases.arrays(shape, dtype=jnp.bfloat16), {"k": 32, "j": 2}, version=2)
-
-
-@pytest.mark.slow
 def test_all_block_sizes():
     shape = Shape("blocks", batch=1, heads=1, queries=70, keys=64, features=6)
     arrays = cases.arrays(shape, dtype=jnp.bfloat16)
@@ -115,7 +108,7 @@ def test_all_block_sizes():
         check(UNSIGNED, arrays, blocks)
     want = cases.expected(UNSIGNED, arrays, cases.cotangent(arrays))
     for blocks in candidates["forward"]:
-        out, lse = gpu.forward(UNSIGNED, *arrays, blocks=blocks, interpret=True)
+        out, lse = gpu.forward(UNSIGNED, *arrays, blocks=blocks, **INTERPRETED)
         cases.check(out, want.out, 8e-3)
         cases.check(lse, want.lse, 1e-5)
 
@@ -194,9 +187,9 @@ def test_symbolic_sizes_and_chips_without_memory_are_refused():
     arrays[0] = jax.ShapeDtypeStruct((batch, *arrays[0].shape[1:]), jnp.float32)
     with pytest.raises(plans.Refused, match="query: got the symbolic size b"):
         gpu.plan("forward", UNSIGNED, *arrays, chip=chips.HOPPER)
-    small = dataclasses.replace(chips.HOPPER, memory=16 << 10)
+    small = dataclasses.replace(chips.HOPPER, memory=8 << 10)
     with pytest.raises(
-        plans.Refused, match=r"shared memory: two_simplicial_forward needs [\d,]+ bytes, .* has 16,384"
+        plans.Refused, match=r"shared memory: two_simplicial_forward needs [\d,]+ bytes, .* has 8,192"
     ):
         gpu.plan("forward", UNSIGNED, *structs(TILES), chip=small)
 
@@ -230,8 +223,8 @@ def test_every_call_of_the_envelope_has_a_plan_that_fits(direction):
                 assert tiling.first % tiling.j_block == 0
                 assert tiling.second % tiling.k_block == 0
                 assert 32 <= tiling.pairs <= 256
-                alike = dataclasses.replace(tiling, j_block=1, stages=1)
-                assert alike == dataclasses.replace(plan.tiling, j_block=1, stages=1)
+                alike = {"j_block": 1, "stages": 1, "ahead": 1, "warpgroups": 1}
+                assert dataclasses.replace(tiling, **alike) == dataclasses.replace(plan.tiling, **alike)
             if direction == "backward":
                 assert plan.tilings["pair_side"].pairs == gpu_tiles.PAIRS
                 assert (plan.output is None) == (arrays[3].dtype == jnp.float32)
@@ -285,7 +278,7 @@ def test_real_shapes_are_cut_by_their_memory_only(shape, dtype):
                 default[x] for x in ("k", "j", "stages")
             )
         assert plan.chunks * plan.examples == shape.batch
-        assert plan.launches[-1].grid[0] >= 256
+        assert plan.launches[-1].grid[0] * tiling.warpgroups >= 256
 
 
 @pytest.mark.slow
@@ -313,7 +306,11 @@ def accurate(config, deviation):
         assert cases.error(ours, exact) <= 2 * cases.error(theirs, exact), name
 
 
-@pytest.mark.parametrize(("config", "dtype"), [(UNSIGNED, jnp.bfloat16), (SIGNED, np.float32)], ids=str)
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [(UNSIGNED, jnp.bfloat16), pytest.param(SIGNED, np.float32, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_both_passes_lower_for_cuda_and_keep_no_array_over_triples(config, dtype):
     shape = Shape("", 2, 4, 1000, 30, 48)
     arrays = structs(shape, dtype)
