@@ -215,6 +215,12 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def refuse_to_replace(*paths: Path) -> None:
+    """Raises ValueError if any of the paths exists."""
+    if there := [str(path) for path in paths if path.exists()]:
+        raise ValueError(f"{', '.join(there)}: already exists; choose another name")
+
+
 def params_sha256(params: Any) -> str:
     """Returns the SHA-256 of a tree of parameters as 64 hexadecimal digits.
 

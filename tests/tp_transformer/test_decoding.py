@@ -307,6 +307,9 @@ def test_what_is_refused():
     calls: tuple[Any, ...] = (
         (source[0], {}, "source: got shape"),
         (source.astype(jnp.float32), {}, "source: got shape .* float32"),
+        (source[:, :0], {}, r"source: got shape \(2, 0\), expected at least one symbol"),
+        (source.at[1, 0].set(11), {}, "source: got id 11 in row 1 at position 0, expected 0 to 10"),
+        (source, {"start": None}, "start: got None, expected an id, since the model has none"),
         (source, {"max_length": 0}, "max_length: got 0"),
         (source, {"start": 11}, "start: got 11, expected 0 to 10"),
         (source, {"end": -1}, "end: got -1"),
@@ -321,3 +324,12 @@ def test_what_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_no_questions_have_no_answers(cache):
+    """An empty batch is a batch."""
+    model = build(TPTransformer)
+    params, source = draw(model), tokens(0, 5)
+    assert greedy(model, params, source, max_length=3, cache=cache).shape == (0, 4)
+    assert beams(model, params, source, max_length=3, beams=2, cache=cache).tokens.shape == (0, 2, 4)

@@ -77,7 +77,7 @@ def test_an_exported_model_answers_as_the_model_does():
     exported = load.of_solver(trained)
     source = jnp.asarray(vocabulary.encode_batch(["1+2", "34"], 8))
     tokens = np.asarray(jax.jit(exported.function)(exported.params, {"source": source})["tokens"])
-    np.testing.assert_array_equal(tokens, measures.decode(trained.model, trained.params, source, vocabulary))
+    np.testing.assert_array_equal(tokens, measures.decode(trained.model, trained.params, source))
     shape = exported.outputs["tokens"].shape
     assert (shape[0], shape[1]) == (exported.inputs["source"].shape[0], tokens.shape[1])
     assert exported.inputs["source"].pad == vocabulary.pad
