@@ -98,7 +98,7 @@ def to_torch(
 
 
 def _model(
-    state: Mapping[str, np.ndarray], num_heads: int, symbols: Mapping[str, int | None]
+    state: Mapping[str, np.ndarray], num_heads: int, symbols: Mapping[str, Any]
 ) -> EncoderDecoder:
     """Infers architecture and sizes from names and shapes."""
     try:

@@ -128,6 +128,10 @@ class Config(runtime.RunConfig):
             raise ValueError(
                 f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}"
             )
+        if self.checkpoint and self.init_from:
+            raise ValueError(
+                f"init_from: got {self.init_from!r}, expected '' with checkpoint={self.checkpoint!r}"
+            )
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():

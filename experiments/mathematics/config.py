@@ -234,7 +234,8 @@ class Config(runtime.RunConfig):
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())
         head = min(self.role_head, model.num_heads - 1)
-        return dataclasses.replace(self, model=model, baseline=ModelConfig(name=NONE), role_head=head)
+        scratch = self.from_scratch()
+        return dataclasses.replace(scratch, model=model, baseline=ModelConfig(name=NONE), role_head=head)
 
 
 def quick() -> Config:

@@ -1,14 +1,14 @@
-"""Scores any weights on the modules of the Mathematics Dataset, as Table 1 and Figure 3 of the paper do.
+"""Scores weights on each module of the Mathematics Dataset, as in Table 1 and Figure 3 of the paper.
 
     python -m experiments.mathematics.evaluate --weights=best_eval_model.pt --out=runs/scores
-    python -m experiments.mathematics.evaluate --weights=runs/mathematics --modules=numbers__gcd --out=runs/gcd
-    python -m experiments.mathematics.evaluate --weights=models/mine --data=mathematics_dataset-v1.0 --out=runs/v1
+    python -m experiments.mathematics.evaluate --weights=runs/mine --modules=numbers__gcd --out=runs/gcd
+    python -m experiments.mathematics.evaluate --weights=models/tp --data=mathematics_v1.0 --out=runs/v1
 
-`--weights` is a run's directory, a released folder or its name, a folder for `from_pretrained`, or the authors'
-file. The questions are a fixed set of 500 per module, which is drawn once (about 2 minutes on two cores for all
-71 modules) and checked by its hash, or those of published files. Killed at any time, the same command continues
-and ends with the same files: `scores.jsonl` with a line per module, `answers/` with every answer, `table.md`,
-and a figure for each split.
+`--weights` is a run's directory, a released folder or its name, a folder for `from_pretrained`, or a file
+of the authors' weights. The questions are a fixed set of 500 per module, drawn once and checked by their
+hash, or those of published files (`--data`). Killed at any time, the same command continues and ends with the
+same files: `scores.jsonl` with a line per module, `answers/` with every answer, `table.md`, and a figure for
+each split.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ PAPER = (
 )
 """Rows of Table 1, on the published questions."""
 ROW = {"index": int, "answer": str, "right": bool}
-"""The fields of an answer: the question's index in its module, the model's answer, and whether it is right."""
+"""The fields of an answer: index of the question, the model's answer, and whether it is right."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loads models trained on the Mathematics Dataset: runs, released folders, pretrained ones, the authors' files.
+"""Loads models of the Mathematics Dataset from runs, released and pretrained folders, and the authors' files.
 
 From Python: `load("runs/mathematics").answer(["What is 2 + 2?"])`.
 """

@@ -84,11 +84,14 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns one line for each field that prevents a run from being continued with another config.
 
     `before` is the `config_dict` of the run. Fields declared `resumable` may differ; `steps` may only
-    increase.
+    increase. Fields declared `added` have their default in a run that lacks them.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
         old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
+    for field in dataclasses.fields(config):
+        if field.metadata.get("added"):
+            old.setdefault(field.name, field.default)
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []
