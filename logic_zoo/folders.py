@@ -55,7 +55,8 @@ def read(
     if not isinstance(described, dict) or found not in model_types:
         raise ValueError(f"{path}: got model_type {found!r}, expected {' or '.join(map(repr, model_types))}")
     settings = {name: value for name, value in described.items() if name not in (TYPE, CLASSES)}
-    return found, str((described.get(CLASSES) or [""])[0]), settings
+    classes = described.get(CLASSES)
+    return found, str(classes[0]) if isinstance(classes, list) and classes else "", settings
 
 
 @contextlib.contextmanager

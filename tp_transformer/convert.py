@@ -97,9 +97,7 @@ def to_torch(
     return state
 
 
-def _model(
-    state: Mapping[str, np.ndarray], num_heads: int, symbols: Mapping[str, Any]
-) -> EncoderDecoder:
+def _model(state: Mapping[str, np.ndarray], num_heads: int, symbols: Mapping[str, Any]) -> EncoderDecoder:
     """Infers architecture and sizes from names and shapes."""
     try:
         vocab_size, features = state["embedding.tok_embedding.weight"].shape

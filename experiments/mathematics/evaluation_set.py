@@ -70,7 +70,7 @@ def check(digests: Mapping[Key, str], folder: Path) -> None:
     if wrong:
         raise ValueError(
             f"{folder}: got other questions than the set's in {', '.join(wrong)}; expected those of "
-            "mathematics-dataset 1.0.1, numpy and sympy as in constraints.txt; remove the folder to draw them "
+            "mathematics-dataset 1.0.1, numpy and sympy as in constraints.txt; remove the folder to draw "
             "again, or give questions with --data"
         )
 

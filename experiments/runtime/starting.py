@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import safetensors
 import safetensors.numpy
 
@@ -44,7 +44,12 @@ class Start:
 
         def placed(leaf: Any) -> Any:
             array = self.arrays.get(next(names))
-            return leaf if array is None else jax.device_put(jnp.asarray(array, leaf.dtype), leaf.sharding)
+            if array is None:
+                return leaf
+            if isinstance(array, jax.Array) and (array.dtype, array.sharding) == (leaf.dtype, leaf.sharding):
+                return array
+            # From the host, since an array on one device cannot be put on the devices of other processes.
+            return jax.device_put(np.asarray(array).astype(leaf.dtype), leaf.sharding)
 
         return jax.tree.map(placed, state)
 
@@ -81,22 +86,24 @@ def read(path: str, abstract: Any, *, optimizer: bool = False) -> Start:
         optimizer: whether to also take the optimizer's state.
 
     Raises:
-        ValueError: there are no weights, none fits, or the optimizer's state is missing.
+        WorkdirError: there are no weights, none fits, or the optimizer's state is missing.
         CheckpointError: they are damaged.
     """
     prefixes = (PARAMS, OPTIMIZER) if optimizer else (PARAMS,)
-    folder = releasing.find(path)
-    arrays = _arrays(folder, abstract)
+    try:
+        arrays = _arrays(releasing.find(path), abstract)
+    except ValueError as error:
+        raise WorkdirError(f"init_from: {error}") from error
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in arrays):
-            raise ValueError(f"init_from: got {path} without {prefix[:-1]}, expected a run's state with it")
+            raise WorkdirError(f"init_from: got {path} without {prefix[:-1]}, expected a run's state with it")
     wanted = {name: leaf for name, leaf in packing.named(abstract).items() if name.startswith(prefixes)}
     given = {name: array for name, array in arrays.items() if name.startswith(prefixes)}
     shapes = {name: leaf.shape for name, leaf in wanted.items()}
     lines = folders.misfits(shapes, {name: array.shape for name, array in given.items()})
     fitting = {name: array for name, array in given.items() if name in wanted and array.shape == shapes[name]}
     if not any(name.startswith(PARAMS) for name in fitting):
-        raise ValueError(
+        raise WorkdirError(
             f"init_from: got {path}, expected parameters of this model; none fits:\n  " + "\n  ".join(lines)
         )
     return Start(str(path), fitting, tuple(lines))
@@ -116,7 +123,7 @@ def _arrays(folder: Path, abstract: Any) -> dict[str, Any]:
         arrays = checkpoints.arrays(steps[0])
     else:
         raise ValueError(
-            f"init_from: got {folder}, expected a run with a checkpoint, a released folder, or one for "
+            f"{folder}: got no weights, expected a run with a checkpoint, a released folder, or one for "
             "`from_pretrained` (the convert program of an experiment makes one from the authors' files)"
         )
     shapes = {name: leaf.shape for name, leaf in packing.named(abstract).items()}
