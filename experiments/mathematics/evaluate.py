@@ -153,9 +153,10 @@ def evaluate(
         ValueError: questions are missing or damaged, or the directory has answers to other questions.
     """
     (out / ANSWERS).mkdir(exist_ok=True)
+    # All files are read before the first question is answered, so that damage is found at once.
+    modules = {key: Answers(out / ANSWERS / f"{'__'.join(key)}.jsonl", source, *key) for key in chosen}
     lines = []
-    for split, module in chosen:
-        answers = Answers(out / ANSWERS / f"{split}__{module}.jsonl", source, split, module)
+    for (split, module), answers in modules.items():
         right, total = answers.complete(trained, settings.batch_size, settings.beams), answers.total
         low, high = runtime.intervals.wilson_interval(right, total)
         line = {"split": split, "module": module, "right": right, "total": total}
@@ -187,7 +188,8 @@ class Answers:
         self._path, self._where = path, (source, split, [module])
         questions = source.questions(split, module)
         self.total, self.digest = len(questions), evaluation_set.digest(questions)
-        self._rows = self._read()
+        self._head = {"questions_sha256": self.digest}
+        self._rows = self._read() if path.exists() else []
 
     def complete(self, trained: load.Trained, batch_size: int, beams: int) -> int:
         """Answers the questions that have no line yet; returns how many answers are right.
@@ -198,6 +200,9 @@ class Answers:
         sizes = {"batch_size": batch_size, "shuffle": False, "keep_last": True}
         batches = mathematics.Batches(*self._where, vocabulary=trained.vocabulary, **sizes)
         place = 0
+        if not self._path.exists():
+            with whole(self._path) as temporary:
+                temporary.write_text(json.dumps(self._head) + "\n", encoding="utf-8")
         with self._path.open("a", encoding="utf-8") as file:
             for batch in batches:
                 valid = batch.valid
@@ -217,14 +222,12 @@ class Answers:
                 file.write("".join(json.dumps(row) + "\n" for row in fresh))
                 file.flush()
                 self._rows += fresh
+        if len(self._rows) != self.total:
+            raise ValueError(f"{self._path}: got {len(self._rows)} answers, expected {self.total}")
         return sum(row["right"] for row in self._rows)
 
     def _read(self) -> list[dict[str, Any]]:
-        """Returns the answers in the file, which is cut after its last complete line, or begun."""
-        head = {"questions_sha256": self.digest}
-        if not self._path.exists():
-            with whole(self._path) as temporary:
-                temporary.write_text(json.dumps(head) + "\n", encoding="utf-8")
+        """Returns the answers in the file, which is cut after its last complete line."""
         lines = self._path.read_bytes().split(b"\n")
         if lines[-1]:  # cut off by a kill
             os.truncate(self._path, self._path.stat().st_size - len(lines[-1]))
@@ -237,8 +240,8 @@ class Answers:
             except (ValueError, AttributeError) as error:
                 raise ValueError(f"{self._path}, line {number}: damaged ({error})") from error
             rows.append(row)
-        if not rows or rows[0] != head:
-            raise ValueError(f"{self._path}: got answers to other questions, expected {head}")
+        if not rows or rows[0] != self._head:
+            raise ValueError(f"{self._path}: got answers to other questions, expected {self._head}")
         return rows[1:]
 
 
