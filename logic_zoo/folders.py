@@ -56,7 +56,7 @@ def read(
         raise ValueError(f"{path}: got model_type {found!r}, expected {' or '.join(map(repr, model_types))}")
     settings = {name: value for name, value in described.items() if name not in (TYPE, CLASSES)}
     classes = described.get(CLASSES)
-    return found, str(classes[0]) if isinstance(classes, list) and classes else "", settings
+    return str(found), str(classes[0]) if isinstance(classes, list) and classes else "", settings
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
@@ -28,7 +29,7 @@ Step = Callable[[Int[Array, "B K"], State, Int[Array, ""]], tuple[Float[Array, "
 def greedy_decode(
     model: EncoderDecoder,
     params: Mapping[str, Any],
-    source: Int[Array, "B S"],
+    source: Int[Array | np.ndarray, "B S"],
     *,
     max_length: int,
     start: int | None = None,
@@ -155,7 +156,7 @@ class Beams:
 def beam_search(
     model: EncoderDecoder,
     params: Mapping[str, Any],
-    source: Int[Array, "B S"],
+    source: Int[Array | np.ndarray, "B S"],
     *,
     max_length: int,
     start: int | None = None,

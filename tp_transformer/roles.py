@@ -45,7 +45,7 @@ class RoleClusters:
 
 
 def role_vectors(
-    model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
+    model: TPTransformer, params: Mapping[str, Any], source: Int[Array | np.ndarray, "N S"]
 ) -> Float[Array, "N S H D"]:
     """Returns role vectors r of equation (3) in the last encoder layer.
 

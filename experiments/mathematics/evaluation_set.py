@@ -25,7 +25,7 @@ def keys(modules: Sequence[str] = (), splits: Sequence[mathematics.Split] = ()) 
     Raises:
         ValueError: a name is no test split, or no module of the chosen splits.
     """
-    every = (mathematics.INTERPOLATE, mathematics.EXTRAPOLATE)
+    every: tuple[mathematics.Split, ...] = (mathematics.INTERPOLATE, mathematics.EXTRAPOLATE)
     for split in splits:
         if split not in every:
             raise unknown("splits", split, every)

@@ -65,7 +65,8 @@ def test_folnet_pretraining_and_fine_tuning(folnet_run, tmp_path):
     where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     make = functools.partial(jax.ShapeDtypeStruct, sharding=where)
     shapes = jax.tree.map(lambda leaf: make(leaf.shape, leaf.dtype), shapes)
-    new = TrainState(make((), np.int32), shapes, None)
+    step: Any = make((), np.int32)
+    new = TrainState(step, shapes, None)
     start = starting.read(str(workdir), new)
     found = start.put(zeros(new)).params
     chex.assert_trees_all_equal(found["folnet"], params["folnet"])

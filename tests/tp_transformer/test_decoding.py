@@ -21,7 +21,7 @@ from tp_transformer import TPTransformer, decoding
 
 ROOT = Path(__file__).resolve().parents[2]
 START, END, PAD = 1, 2, 0
-SYMBOLS = {"start": START, "end": END}
+SYMBOLS: dict[str, Any] = {"start": START, "end": END}
 VARIED = {"seed": 1, "scale": 1.0}
 """How to draw parameters whose answers are of several lengths."""
 
@@ -315,13 +315,15 @@ def test_what_is_refused():
         (source, {"end": -1}, "end: got -1"),
     )
     for given, options, message in calls:
-        for decode in (decoding.greedy_decode, decoding.beam_search):
+        searches: tuple[Any, ...] = (decoding.greedy_decode, decoding.beam_search)
+        for decode in searches:
             with pytest.raises(ValueError, match=message):
                 decode(model, params, given, **{"max_length": 3, **SYMBOLS, **options})
-    for options, message in (
+    refused: tuple[Any, ...] = (
         ({"beams": 0}, "beams: got 0"),
         ({"length_exponent": -1.0}, "length_exponent: got -1"),
-    ):
+    )
+    for options, message in refused:
         with pytest.raises(ValueError, match=message):
             decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, UInt8
@@ -111,7 +112,7 @@ class Vocabulary:
             raise ValueError(f"{path}: {error}") from error
 
     @property
-    def special_ids(self) -> dict[str, int]:
+    def special_ids(self) -> dict[str, Any]:
         """The ids of padding, start and end by name, which are also fields of the models."""
         return {"pad": self.pad, "start": self.start, "end": self.end}
 

@@ -8,6 +8,7 @@ import sys
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = ("numbers__place_value", "numbers__is_factor", "numbers__place_value_big")
-KEYS = [("interpolate", "numbers__is_factor"), ("interpolate", "numbers__place_value")]
+KEYS: list[evaluation_set.Key] = [
+    ("interpolate", "numbers__is_factor"),
+    ("interpolate", "numbers__place_value"),
+]
 KEYS += [("extrapolate", "numbers__place_value_big")]
 
 
@@ -209,7 +213,8 @@ def test_the_table_is_that_of_the_paper(weights):
 def test_bars_have_their_intervals():
     scores = Scores("interpolate", {"numbers__gcd": Share(3, 4), "numbers__lcm": Share(1, 4)})
     (axes,) = figures.bars({"a": scores}, title="t", intervals=True).axes
-    spans = [tuple(line.get_xdata()) for line in axes.get_lines() if np.ptp(line.get_xdata())]
+    drawn: list[Any] = [line.get_xdata() for line in axes.get_lines()]
+    spans = [tuple(ends) for ends in drawn if np.ptp(ends)]
     assert spans == [runtime.intervals.wilson_interval(3, 4), runtime.intervals.wilson_interval(1, 4)]
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from typing import Any
 
 import chex
 import jax
@@ -18,7 +19,7 @@ from tests.experiments.runtime.regression_config import Config, DataConfig, quic
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-STILL = {"steps": 10, "log_every": 10, "checkpoint_every": 10, "lr": 0.0}
+STILL: dict[str, Any] = {"steps": 10, "log_every": 10, "checkpoint_every": 10, "lr": 0.0}
 """Settings of a run whose parameters stay as they begin."""
 
 
@@ -42,7 +43,8 @@ def released(first, tmp_path):
 
 def begin(path, workdir=None, **fields):
     """Starts a run from weights; its config is that of `quick` with other fields."""
-    config = dataclasses.replace(quick(), init_from=str(path), **{**STILL, "optimizer": "adam", **fields})
+    changes: dict[str, Any] = {**STILL, "optimizer": "adam", **fields}
+    config = dataclasses.replace(quick(), init_from=str(path), **changes)
     return regression.main(config, workdir=workdir, quiet=True)
 
 
@@ -78,7 +80,7 @@ def test_the_optimizer_continues_if_it_is_wanted(first, released, kind):
 
 def test_what_does_not_fit_is_named_and_keeps_its_initial_value(first, tmp_path, capsys):
     """Here the inputs have another width: the kernel is drawn, the bias taken."""
-    wider = {"data": DataConfig(inputs=5), "optimizer": "sgd"}
+    wider: dict[str, Any] = {"data": DataConfig(inputs=5), "optimizer": "sgd"}
     config = dataclasses.replace(quick(), init_from=str(first[0]), **{**STILL, **wider})
     result = regression.main(config, workdir=tmp_path / "run")
     line = "params/kernel: got shape (4, 3), expected (5, 3)"
