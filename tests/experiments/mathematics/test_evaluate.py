@@ -28,8 +28,8 @@ MODULES = ("numbers__place_value", "numbers__is_factor", "numbers__place_value_b
 KEYS: list[evaluation_set.Key] = [
     ("interpolate", "numbers__is_factor"),
     ("interpolate", "numbers__place_value"),
+    ("extrapolate", "numbers__place_value_big"),
 ]
-KEYS += [("extrapolate", "numbers__place_value_big")]
 
 
 @pytest.fixture(scope="module")
