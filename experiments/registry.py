@@ -9,6 +9,8 @@ from experiments import runtime
 from experiments.exporting.interface import Exportable
 from experiments.exporting.pretrained import NEW_TOKENS, of_pretrained
 from experiments.runtime.workdir import EXPERIMENT, WorkdirError, read_json
+from logic_zoo import folders
+from tp_transformer.pretrained import MODEL_TYPE
 
 NAMES = (
     "boxworld",
@@ -86,9 +88,10 @@ def open_model(
     """
     given, path = path, runtime.releasing.find(path)
     settings = read_settings(path)
-    if "model_type" in settings:
+    is_mathematics = settings.get(folders.TYPE) == MODEL_TYPE
+    if folders.TYPE in settings and not is_mathematics:
         return of_pretrained(path, new_tokens)
-    experiment = experiment_of(path)
+    experiment = EXPERIMENTS["mathematics"] if is_mathematics else experiment_of(path)
     if experiment.open_model is None:
         raise ValueError(f"{path}: got a run of {experiment.name!r}, whose models cannot be opened")
     opened = experiment.open_model(path, step=step, seed=seed)

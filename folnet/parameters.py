@@ -9,6 +9,8 @@ import numpy as np
 from flax import linen as nn
 from flax import traverse_util
 
+from logic_zoo.folders import complain, misfits
+
 ENCODER = "folnet."
 """Prefix of the encoder's parameter names in a model with a head."""
 POOLER = "pooler."
@@ -45,28 +47,6 @@ def draw(model: nn.Module, key: jax.Array, names: Iterable[str]) -> dict[str, ja
 def is_head(name: str, expected: Iterable[str]) -> bool:
     """Returns whether a parameter belongs to a head, in a model with the names `expected`."""
     return not name.startswith(ENCODER) and any(other.startswith(ENCODER) for other in expected)
-
-
-def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """Returns one line for each mismatch between expected and given names and shapes."""
-    lines = [f"{name}: missing, expected {shape}" for name, shape in expected.items() if name not in given]
-    lines += [
-        f"{name}: got {shape}, expected no such parameter"
-        for name, shape in given.items()
-        if name not in expected
-    ]
-    lines += [
-        f"{name}: got shape {shape}, expected {expected[name]}"
-        for name, shape in given.items()
-        if name in expected and tuple(shape) != tuple(expected[name])
-    ]
-    return lines
-
-
-def complain(what: str, model: nn.Module, lines: list[str]) -> None:
-    """Raises ValueError listing all lines, if there are any."""
-    if lines:
-        raise ValueError(f"{what}: does not fit {type(model).__name__}:\n  " + "\n  ".join(lines))
 
 
 def filled(

@@ -1,4 +1,4 @@
-"""Models in a directory, in the layout of the Hugging Face ecosystem: config.json and model.safetensors.
+"""FOLNets in a directory, in the layout of the Hugging Face ecosystem: config.json and model.safetensors.
 
     model.save_pretrained("folnet-base", params)
     model, params = FOLNetForSequenceClassification.from_pretrained("folnet-base", key=jax.random.key(0))
@@ -6,7 +6,6 @@
 Files are written under temporary names and renamed when complete.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,11 +21,10 @@ from folnet import parameters
 from folnet.configuration import FOLNetConfig
 from folnet.settings import ModelConfig
 from folnet.transformer_configuration import TransformerConfig
-from folnet.writing import write_whole
+from logic_zoo import folders
+from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
 
 MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 
 
 class Pretrained:
@@ -46,15 +44,8 @@ class Pretrained:
         table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
         given = {name: array.shape for name, array in table.items()}
         parameters.complain("params", self, parameters.misfits(parameters.shapes(self), given))
-        described = {
-            "model_type": self.config.model_type,
-            "architectures": [type(self).__name__],
-            **self.config.to_dict(),
-        }
-        # The settings come last: their presence makes the directory a model.
         weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-        write_whole(Path(directory) / WEIGHTS_FILE, weights)
-        write_whole(Path(directory) / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
+        folders.write(directory, self.config.model_type, type(self).__name__, self.config.to_dict(), weights)
 
     @classmethod
     def from_pretrained[M: nn.Module](
@@ -77,10 +68,8 @@ class Pretrained:
         make: Any = cls  # `nn.Module` itself takes no settings
         model = make(config.replace(**changes))
         path = Path(directory) / WEIGHTS_FILE
-        try:
+        with folders.naming(path, "the parameters of a FOLNet", safetensors.SafetensorError):
             table = safetensors.numpy.load_file(path)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise ValueError(f"{path}: {_reason(error)}, expected the parameters of a FOLNet") from error
         if architecture != cls.__name__:
             table = parameters.adapted(table, parameters.shapes(model))
         return model, parameters.filled(model, table, str(path), key=key)
@@ -92,22 +81,8 @@ def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
     Raises:
       ValueError: If the file is missing, damaged or of another kind of model; names the file.
     """
-    path = Path(directory) / CONFIG_FILE
+    kind, architecture, fields = folders.read(directory, MODEL_TYPES, "a FOLNet")
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: {_reason(error)}, expected the settings of a FOLNet") from error
-    if not isinstance(described, dict) or described.get("model_type") not in MODEL_TYPES:
-        kind = described.get("model_type") if isinstance(described, dict) else described
-        expected = " or ".join(map(repr, MODEL_TYPES))
-        raise ValueError(f"{path}: got model_type {kind!r}, expected {expected}")
-    fields = {name: value for name, value in described.items() if name not in ("model_type", "architectures")}
-    architectures = described.get("architectures") or [""]
-    try:
-        return MODEL_TYPES[described["model_type"]].from_dict(fields), str(architectures[0])
+        return MODEL_TYPES[kind].from_dict(fields), architecture
     except (ValueError, TypeError, LookupError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _reason(error: Exception) -> str:
-    return "got no such file" if isinstance(error, FileNotFoundError) else f"got a damaged file ({error})"
+        raise ValueError(f"{Path(directory) / CONFIG_FILE}: {error}") from error

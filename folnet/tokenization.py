@@ -22,7 +22,7 @@ import tokenizers
 from jaxtyping import Bool, Int, Int32, Int64
 
 from folnet.settings import at_least
-from folnet.writing import write_whole
+from logic_zoo.writing import write_whole
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Tokens that every vocabulary contains."""

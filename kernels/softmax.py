@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kernels import checks
+
 MASKED = -1e30
 """The logit of a masked entry: finite, so that a fully masked row does not compute inf - inf."""
 LOG2E = math.log2(math.e)
@@ -23,7 +25,11 @@ def masked_softmax(
 
     Returns:
         The weights, 0 where the mask is False. A row with nothing allowed is 0.
+
+    Raises:
+        ValueError: the mask does not broadcast or is not boolean (a float mask of -1e9 would allow all).
     """
+    mask = checks.mask(mask, logits.shape, "the logits' shape")
     if mask is None:
         return jax.nn.softmax(logits)
     return jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)

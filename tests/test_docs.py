@@ -37,7 +37,7 @@ PAGES = (
 )
 """Pages whose commands are run here, from the first to the last, in one directory."""
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
-HELPERS = {"simplicial.checks", "folnet.parameters", "folnet.prepared", "folnet.writing"}
+HELPERS = {"simplicial.checks", "folnet.parameters", "folnet.prepared"}
 """Modules of papers' packages that only the package itself uses."""
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*\]\(([^)\s]+)\)")

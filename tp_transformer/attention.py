@@ -45,10 +45,14 @@ def dot_product_weights(
       key: keys of each head.
       mask: True where query t may attend to key s; has as many axes as the weights.
       is_causal: whether to also restrict query t to keys s <= t.
+
+    Raises:
+      ValueError: the mask is not boolean or does not broadcast.
     """
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...thd,...shd->...hts", query, key, preferred_element_type=dtype)
     logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
+    mask = checks.mask(mask, logits.shape, "[*B, H, T, S]")
     return masked_softmax(logits, _with_past(mask, logits.shape) if is_causal else mask)
 
 
@@ -289,6 +293,8 @@ def _check_cells(name: str, x: Array) -> None:
         raise ValueError(
             f"{name}: got shape {x.shape} and dtype {x.dtype}, expected floating-point [..., T, I]"
         )
+    if x.shape[-2] == 0:
+        raise ValueError(f"{name}: got shape {x.shape}, expected at least one position")
 
 
 def _check_context(name: str, x: Array, leading: tuple[int, ...]) -> None:

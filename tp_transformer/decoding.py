@@ -15,25 +15,25 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from tp_transformer.model import EncoderDecoder
+from tp_transformer.model import EncoderDecoder, check_tokens
 
 State = TypeVar("State")
 Step = Callable[[Int[Array, "B K"], State, Int[Array, ""]], tuple[Float[Array, "B K V"], State]]
 """step(last symbols, state, position) -> (logits after them, state); leaves of state are [B, K, ...]."""
 
 
-@functools.partial(jax.jit, static_argnames=("model", "max_length", "start", "end", "cache"))
 def greedy_decode(
     model: EncoderDecoder,
     params: Mapping[str, Any],
-    source: Int[Array, "B S"],
+    source: Int[Array | np.ndarray, "B S"],
     *,
     max_length: int,
-    start: int,
-    end: int,
+    start: int | None = None,
+    end: int | None = None,
     cache: bool = True,
 ) -> Int[Array, "B A"]:
     """Decodes greedily: appends the most probable symbol until the end symbol.
@@ -43,8 +43,8 @@ def greedy_decode(
       params: parameters of the model.
       source: questions, padded with `model.pad`.
       max_length: M.
-      start: id of the start symbol.
-      end: id of the end symbol.
+      start: id of the start symbol; None for the model's.
+      end: id of the end symbol; None for the model's.
       cache: whether to keep keys and values from symbol to symbol instead of computing them again. The result
         is the same.
 
@@ -52,9 +52,15 @@ def greedy_decode(
       Answers in the source's dtype: the start symbol first, padding after the end.
 
     Raises:
-      ValueError: `source` has the wrong shape or dtype, or a number is out of range.
+      ValueError: `source` has the wrong shape or dtype, a number or (outside of `jax.jit`) an id is out of
+        range, or neither the call nor the model has a start or an end.
     """
-    _check(model, source, max_length, start, end)
+    symbols = _checked(model, source, max_length, start, end)
+    return _greedy_decode(model, params, source, max_length=max_length, cache=cache, **symbols)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "max_length", "start", "end", "cache"))
+def _greedy_decode(model, params, source, *, max_length, start, end, cache):
     batch = source.shape[0]
     step, state = (_cached_step if cache else _uncached_step)(model, params, source, 1, max_length, start)
     tokens = greedy_search(step, state, batch, max_length=max_length, start=start, end=end, pad=model.pad)
@@ -109,21 +115,26 @@ def _uncached_step(model, params, source, hypotheses, max_length, start):
         flat = prefix.reshape(-1, max_length)
         logits = model.apply(variables, flat, encoded, mask, method="decode")
         logits = jax.lax.dynamic_index_in_dim(logits, position, axis=1, keepdims=False)
-        return logits.reshape(*last.shape, -1), prefix
+        return logits.reshape(*last.shape, logits.shape[-1]), prefix
 
     return step, jnp.full((source.shape[0], hypotheses, max_length), model.pad, jnp.int32)
 
 
-def _check(model, source, max_length, start, end):
-    if source.ndim != 2 or not jnp.issubdtype(source.dtype, jnp.integer):
-        raise ValueError(
-            f"source: got shape {source.shape} and dtype {source.dtype}, expected integers [B, S]"
-        )
+def _checked(model, source, max_length, start, end) -> dict[str, int]:
+    """Checks the arguments of both searches and returns the ids of start and end."""
+    check_tokens("source", source, model.vocab_size)
     if max_length < 1:
         raise ValueError(f"max_length: got {max_length}, expected at least 1")
-    for name, symbol in (("start", start), ("end", end)):
+    symbols = {
+        "start": model.start if start is None else start,
+        "end": model.end if end is None else end,
+    }
+    for name, symbol in symbols.items():
+        if symbol is None:
+            raise ValueError(f"{name}: got None, expected an id, since the model has none")
         if not 0 <= symbol < model.vocab_size:
             raise ValueError(f"{name}: got {symbol}, expected 0 to {model.vocab_size - 1}")
+    return symbols
 
 
 @struct.dataclass
@@ -142,17 +153,14 @@ class Beams:
     scores: Float[Array, "B K"]
 
 
-@functools.partial(
-    jax.jit, static_argnames=("model", "max_length", "start", "end", "beams", "length_exponent", "cache")
-)
 def beam_search(
     model: EncoderDecoder,
     params: Mapping[str, Any],
-    source: Int[Array, "B S"],
+    source: Int[Array | np.ndarray, "B S"],
     *,
     max_length: int,
-    start: int,
-    end: int,
+    start: int | None = None,
+    end: int | None = None,
     beams: int = 4,
     length_exponent: float = 0.0,
     cache: bool = True,
@@ -163,11 +171,19 @@ def beam_search(
     `length_penalty`; larger values favour longer answers. Other arguments and errors are those of
     `greedy_decode`.
     """
-    _check(model, source, max_length, start, end)
+    symbols = _checked(model, source, max_length, start, end)
     if beams < 1:
         raise ValueError(f"beams: got {beams}, expected at least 1")
     if length_exponent < 0:
         raise ValueError(f"length_exponent: got {length_exponent}, expected at least 0")
+    how = {"max_length": max_length, "beams": beams, "length_exponent": length_exponent, "cache": cache}
+    return _beam_search(model, params, source, **symbols, **how)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("model", "max_length", "start", "end", "beams", "length_exponent", "cache")
+)
+def _beam_search(model, params, source, *, max_length, start, end, beams, length_exponent, cache):
     batch = source.shape[0]
     step, state = (_cached_step if cache else _uncached_step)(model, params, source, beams, max_length, start)
     found = search_beams(
@@ -222,13 +238,13 @@ def search_beams(
         candidates = total[..., None] + gain
         lengths = jnp.where(ended, lengths, position + 1)
         ranks = candidates / length_penalty(lengths, length_exponent)[..., None]
-        _, best = jax.lax.top_k(ranks.reshape(batch, -1), beams)
+        _, best = jax.lax.top_k(ranks.reshape(batch, beams * vocab), beams)
         parents, chosen = best // vocab, (best % vocab).astype(jnp.int32)
         tokens, ended, lengths, state = jax.tree.map(
             lambda x: follow(x, parents), (tokens, ended, lengths, state)
         )
         tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[..., None], position + 1, axis=2)
-        total = jnp.take_along_axis(candidates.reshape(batch, -1), best, axis=1)
+        total = jnp.take_along_axis(candidates.reshape(batch, beams * vocab), best, axis=1)
         return position + 1, ended | _ends(chosen, end, pad), tokens, total, lengths, state
 
     none = jnp.zeros((batch, beams), bool)

@@ -12,14 +12,17 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax import struct
 from flax.typing import Dtype
 from jax.nn.initializers import Initializer, glorot_uniform
 from jaxtyping import Array, Bool, Float, Int
 
+from kernels import checks
 from tp_transformer.attention import Implementation, uniform_by_inputs
 from tp_transformer.layers import DecoderLayer, Embedding, EncoderLayer, KeysAndValues, sinusoids
+from tp_transformer.pretrained import Pretrained
 
 Initialization = Literal["released", "xavier", "uniform"]
 
@@ -32,8 +35,11 @@ class Memory:
     mask: Bool[Array, "B S"]
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Pretrained, nn.Module):
     """Base class of both architectures; use one of its two subclasses.
+
+    Ids must be 0 to V - 1. Outside of `jax.jit` any other id is an error; inside, where values cannot be
+    read, it embeds as zeros (`check_tokens` before the call finds it).
 
     Attributes:
       vocab_size: V; source, target and logits share one table.
@@ -47,6 +53,8 @@ class EncoderDecoder(nn.Module):
         to 1 / sqrt(d_z), is what the authors' TP-Transformer used, and "released" is what the authors' code
         used for this architecture. All other parameters follow the released code.
       pad: id of the padding symbol.
+      start: id of the symbol with which decoding begins unless it is told another; None for none.
+      end: id of the symbol that ends an answer, likewise.
       attention_implementation: `implementation` of `jax.nn.dot_product_attention`; None for JAX's choice,
         "cudnn" for fused attention on NVIDIA GPUs (with `dtype` bfloat16).
       remat: whether to recompute a layer's activations for its gradient, to save memory.
@@ -63,6 +71,8 @@ class EncoderDecoder(nn.Module):
     dropout_rate: float = 0.0
     initialization: Initialization = "released"
     pad: int = 0
+    start: int | None = None
+    end: int | None = None
     attention_implementation: Implementation | None = None
     remat: bool = False
     dtype: Dtype | None = None
@@ -100,14 +110,14 @@ class EncoderDecoder(nn.Module):
           deterministic: False to apply dropout, which needs an RNG named "dropout".
 
         Raises:
-          ValueError: an argument has the wrong shape or dtype.
+          ValueError: an argument has the wrong shape or dtype, or (outside of `jax.jit`) an id out of range.
         """
         encoded = self.encode(source, deterministic=deterministic)
         return self.decode(target, encoded, source != self.pad, deterministic=deterministic)
 
     def encode(self, source: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S I"]:
         """Returns the cells of the last encoder layer."""
-        _check_tokens("source", source)
+        check_tokens("source", source, self.vocab_size)
         cells = self._embed(source, deterministic)
         for layer in self.encoder:
             cells = layer(cells, source != self.pad, deterministic)
@@ -122,7 +132,12 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
         """Returns logits after each symbol of the target, given the encoder's cells."""
-        _check_tokens("target", target, encoded.shape[0])
+        check_tokens("target", target, self.vocab_size)
+        if target.shape[0] != encoded.shape[0]:
+            raise ValueError(
+                f"target: got shape {target.shape}, expected a batch of {encoded.shape[0]}, as in source"
+            )
+        checks.mask(source_mask, encoded.shape[:2], "[B, S]", "source_mask")
         cells = self._embed(target, deterministic)
         for layer in self.decoder:
             cells = layer(cells, encoded, source_mask, deterministic)
@@ -189,8 +204,13 @@ class EncoderDecoder(nn.Module):
             raise ValueError(f"initialization: got {self.initialization!r}, expected one of {known}")
         if not 0 <= self.dropout_rate < 1:
             raise ValueError(f"dropout_rate: got {self.dropout_rate}, expected a number in [0, 1)")
-        if not 0 <= self.pad < self.vocab_size:
-            raise ValueError(f"pad: got {self.pad}, expected 0 to {self.vocab_size - 1}")
+        symbols = {"pad": self.pad, "start": self.start, "end": self.end}
+        given = {name: symbol for name, symbol in symbols.items() if symbol is not None}
+        for name, symbol in given.items():
+            if not 0 <= symbol < self.vocab_size:
+                raise ValueError(f"{name}: got {symbol}, expected 0 to {self.vocab_size - 1}")
+        if len(set(given.values())) < len(given):
+            raise ValueError(f"pad, start, end: got {tuple(symbols.values())}, expected different ids")
 
 
 class TPTransformer(EncoderDecoder):
@@ -264,10 +284,24 @@ def _attended(state: Mapping[str, Any], num_layers: int, stack: str, attention: 
     return tuple(Attended(**{name: calls[0] for name, calls in layer.items()}) for layer in layers)
 
 
-def _check_tokens(name: str, tokens: Array, batch: int | None = None) -> None:
+def check_tokens(name: str, tokens: Any, vocab_size: int) -> None:
+    """Checks an array of ids [B, T] with at least one position; ids of a traced array pass unread.
+
+    Raises:
+      ValueError: the shape or dtype is wrong, or an id is not 0 to `vocab_size` - 1; names the array `name`.
+    """
     if tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
         raise ValueError(
             f"{name}: got shape {tokens.shape} and dtype {tokens.dtype}, expected integers [B, T]"
         )
-    if batch is not None and tokens.shape[0] != batch:
-        raise ValueError(f"{name}: got shape {tokens.shape}, expected a batch of {batch}, as in source")
+    if tokens.shape[1] == 0:
+        raise ValueError(f"{name}: got shape {tokens.shape}, expected at least one symbol per row")
+    if isinstance(tokens, jax.core.Tracer) or not getattr(tokens, "is_fully_addressable", True):
+        return
+    values = np.asarray(tokens)  # on the host, so as not to wait for what the devices compute
+    if (wrong := (values < 0) | (values >= vocab_size)).any():
+        row, position = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"{name}: got id {values[row, position]} in row {row} at position {position}, expected 0 to "
+            f"{vocab_size - 1}"
+        )

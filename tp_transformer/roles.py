@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.cluster import vq
 
-from tp_transformer.model import TPTransformer, encoder_attention
+from tp_transformer.model import TPTransformer, check_tokens, encoder_attention
 
 PADDING = -1  # label of padding
 ITERATIONS = 100
@@ -44,11 +44,20 @@ class RoleClusters:
     total: float
 
 
-@functools.partial(jax.jit, static_argnames="model")
 def role_vectors(
-    model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
+    model: TPTransformer, params: Mapping[str, Any], source: Int[Array | np.ndarray, "N S"]
 ) -> Float[Array, "N S H D"]:
-    """Returns role vectors r of equation (3) in the last encoder layer; ValueError if there are none."""
+    """Returns role vectors r of equation (3) in the last encoder layer.
+
+    Raises:
+        ValueError: the model has none, or `source` is not an array of its ids.
+    """
+    check_tokens("source", source, model.vocab_size)
+    return _role_vectors(model, params, source)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _role_vectors(model, params, source):
     roles = encoder_attention(model, {"params": params}, source)[-1].roles
     if roles is None:
         raise ValueError(

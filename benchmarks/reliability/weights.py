@@ -1,5 +1,6 @@
 """Readers of weights for the fuzz: PyTorch files, safetensors, packed runs, checkpoints, exported models."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -28,6 +29,9 @@ from experiments.runtime.checkpoints import CheckpointError, Checkpoints
 from experiments.runtime.workdir import write_json
 from folnet import FOLNet
 from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tp_transformer import TPTransformer
+from tp_transformer.mathematics import DEFAULT, Vocabulary
+from tp_transformer.pretrained import settings
 
 ARRAYS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,
@@ -105,6 +109,18 @@ def _finetuning(folder: Path) -> Any:
     if wrong := misfits(config):
         raise ValueError("; ".join(wrong))
     return begin(config, make(config))
+
+
+def _write_tp_transformer(folder: Path) -> None:
+    sizes = {"features": 8, "filter_features": 4, "num_heads": 2, "num_layers": 1}
+    model = TPTransformer(vocab_size=DEFAULT.size, **DEFAULT.special_ids, **sizes)
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    model.save_pretrained(folder, model.init(jax.random.key(0), tokens, tokens)["params"], DEFAULT)
+
+
+def _read_tp_transformer(folder: Path) -> Any:
+    model, params = TPTransformer.from_pretrained(folder)
+    return settings(model), params, dataclasses.asdict(Vocabulary.load(folder))
 
 
 def _write_vocabulary(folder: Path) -> None:
@@ -267,6 +283,13 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "pretrained FOLNet", "folnet.pretrained", _write_folnet, ["*.json", "*.safetensors"], _read_folnet
+    ),
+    Reader(
+        "pretrained TP-Transformer",
+        "tp_transformer.pretrained",
+        _write_tp_transformer,
+        ["*.json", "*.safetensors"],
+        _read_tp_transformer,
     ),
     Reader("start of fine-tuning", "experiments.folnet_finetune.model", _write_folnet, ["*.*"], _finetuning),
     Reader(

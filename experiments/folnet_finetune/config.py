@@ -123,6 +123,10 @@ class Config(runtime.RunConfig):
         for name in ("b1", "b2", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
+        if self.checkpoint and self.init_from:
+            raise ValueError(
+                f"init_from: got {self.init_from!r}, expected '' with checkpoint={self.checkpoint!r}"
+            )
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():

@@ -153,7 +153,8 @@ class Config(runtime.RunConfig):
         matched = matched_to(settings)
         model = self.model.as_transformer(intermediate_size=matched.intermediate_size)
         lr = self.baseline_lr or self.lr
-        config = dataclasses.replace(self, model=model, baseline=NONE, baseline_lr=0.0, lr=lr)
+        scratch = self.from_scratch()
+        config = dataclasses.replace(scratch, model=model, baseline=NONE, baseline_lr=0.0, lr=lr)
         if not seconds or self.schedule != "constant":
             return config
         horizon = self.schedule_steps or self.steps

@@ -17,6 +17,7 @@ from absl import app, flags
 
 import folnet
 from experiments.runtime import torch_files
+from experiments.runtime.workdir import refuse_to_replace
 from folnet import convert, parameters, pretrained
 
 MODELS = {
@@ -62,7 +63,7 @@ def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
     for path in (settings, weights):
         if not path.is_file():
             raise ValueError(f"{path}: file not found, expected {settings} and {weights}")
-    _refuse_to_replace(Path(directory) / pretrained.CONFIG_FILE, Path(directory) / pretrained.WEIGHTS_FILE)
+    refuse_to_replace(Path(directory) / pretrained.CONFIG_FILE, Path(directory) / pretrained.WEIGHTS_FILE)
     with _naming(settings):
         theirs = json.loads(settings.read_text(encoding="utf-8"))
         if not isinstance(theirs, dict):
@@ -95,7 +96,7 @@ def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
             model.
     """
     settings, weights = Path(f"{prefix}.cfg"), Path(f"{prefix}.pt")
-    _refuse_to_replace(settings, weights)
+    refuse_to_replace(settings, weights)
     _, architecture = pretrained.read_config(directory)
     name = name or architecture
     if name not in MODELS:
@@ -106,11 +107,6 @@ def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
     torch_files.save(weights, state)
     settings.write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
     return f"{settings}, {weights}: {_described(name, params)}"
-
-
-def _refuse_to_replace(*paths: Path) -> None:
-    if there := [str(path) for path in paths if path.exists()]:
-        raise ValueError(f"{', '.join(there)}: already exists; choose another name")
 
 
 @contextlib.contextmanager

@@ -133,7 +133,8 @@ class Config(runtime.RunConfig):
     def for_model(self, name: str) -> "Config":
         """Returns the config of a single model's run."""
         rates = dict(zip(self.baselines, self.lrs, strict=False))
-        return dataclasses.replace(self, model=name, baselines=(), lrs=(), lr=rates.get(name, self.lr))
+        own = self if name == self.model else self.from_scratch()
+        return dataclasses.replace(own, model=name, baselines=(), lrs=(), lr=rates.get(name, self.lr))
 
     def takes_relations(self, name: str) -> bool:
         """Returns whether a model reads the graph as relations between pairs."""

@@ -182,7 +182,7 @@ class Config(runtime.RunConfig):
     def for_baseline(self, max_seconds: float) -> "Config":
         """Returns the config of the baseline's run: another cell, stopped after `max_seconds`."""
         return dataclasses.replace(
-            self,
+            self.from_scratch(),
             cell=self.baseline,
             baseline=CellConfig(name=NO_CELL),
             lr=self.baseline_lr or self.lr,

@@ -65,7 +65,7 @@ class ModelConfig:
             runtime.one_of(f"model.{field}", getattr(self, field), get_args(choices))
         fields: dict[str, Any] = dataclasses.asdict(self) | {"dtype": DTYPES[self.dtype]}
         kind, attention = ARCHITECTURES[fields.pop("name")], fields.pop("attention") or None
-        symbols = {"vocab_size": vocabulary.size, "pad": vocabulary.pad}
+        symbols = {"vocab_size": vocabulary.size, **vocabulary.special_ids}
         return kind(attention_implementation=attention, **symbols, **fields)
 
     def parameters(self) -> int:
@@ -235,7 +235,8 @@ class Config(runtime.RunConfig):
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())
         head = min(self.role_head, model.num_heads - 1)
-        return dataclasses.replace(self, model=model, baseline=ModelConfig(name=NONE), role_head=head)
+        scratch = self.from_scratch()
+        return dataclasses.replace(scratch, model=model, baseline=ModelConfig(name=NONE), role_head=head)
 
 
 def quick() -> Config:

@@ -63,8 +63,10 @@ def scores(results: Mapping[str, Any], split: str) -> evaluation.Scores:
     return evaluation.Scores.from_json(results[split])
 
 
-def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
+def bars(shares: Mapping[str, evaluation.Scores], *, title: str, intervals: bool = False) -> "Figure":
     """Draws each model's exact match by module in one split, as in figure 3 of the paper.
+
+    With `intervals`, each bar has its 95 % Wilson interval.
 
     Raises:
         ValueError: `shares` has no module.
@@ -82,6 +84,14 @@ def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
             colour = "#aaaaaa" if name == ALWAYS else runtime.plots.COLOURS[index]
             label = f"{name}: {of_model.average:.1%} on average"
             axes.barh(places, values, thickness, color=colour, label=label)
+            if intervals:
+                there = [
+                    (at, of_model.modules.get(module)) for at, module in zip(places, modules, strict=True)
+                ]
+                for at, share in ((at, share) for at, share in there if share):
+                    axes.plot(
+                        runtime.intervals.wilson_interval(*share), (at, at), color="black", linewidth=0.8
+                    )
         axes.axvline(evaluation.THRESHOLD, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
         axes.set_yticks(np.arange(len(modules)), [title_of(module) for module in modules], fontsize=7)
         axes.set(xlim=(0, 1), ylim=(len(modules) - 0.5, -0.5), xlabel="exact match")

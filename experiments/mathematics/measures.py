@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from experiments import runtime
 from experiments.mathematics.config import Config
@@ -91,7 +91,7 @@ def by_forcing(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.
     @jax.jit
     def right(params, source, target):
         given, _ = objective.shifted(target)
-        return evaluation.forced_match(logits(model, params, source, given), target)
+        return evaluation.forced_match(logits(model, params, source, given), target, end=end_of(model))
 
     return lambda params, batch: right(params, *spread(batch))
 
@@ -100,21 +100,33 @@ def decode(
     model: EncoderDecoder,
     params: Any,
     source: Int[Array, "B S"],
-    vocabulary: mathematics.Vocabulary = mathematics.DEFAULT,
+    beams: int = 1,
 ) -> Int[Array, "B M+1"]:
-    """Decodes answers greedily; returns token ids that begin with the start symbol."""
-    symbols = {"start": vocabulary.start, "end": vocabulary.end}
-    return decoding.greedy_decode(model, params, source, max_length=LONGEST, **symbols)
+    """Decodes answers, greedily or the best of several beams; the ids begin with the model's start symbol."""
+    if beams == 1:
+        return decoding.greedy_decode(model, params, source, max_length=LONGEST)
+    return decoding.beam_search(model, params, source, max_length=LONGEST, beams=beams).tokens[:, 0]
 
 
 def by_decoding(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
     """Returns a function that decodes answers greedily and tests whether they are right."""
+    return lambda params, batch: answered(model, params, batch)[1]
 
-    def right(params, batch):
-        source, target = spread(batch)
-        return evaluation.exact_match(decode(model, params, source), target)
 
-    return right
+def answered(
+    model: EncoderDecoder, params: Any, batch: mathematics.Batch, beams: int = 1
+) -> tuple[Int[Array, "B M+1"], Bool[Array, "B"]]:
+    """Returns the ids of the decoded answers (see `decode`), and whether each is right to its end."""
+    source, target = spread(batch)
+    found = decode(model, params, source, beams)
+    return found, evaluation.exact_match(found, target, end=end_of(model), pad=model.pad)
+
+
+def end_of(model: EncoderDecoder) -> int:
+    """Returns the id of the model's end symbol; ValueError if it has none."""
+    if model.end is None:
+        raise ValueError("model: got end None, expected the id of the end symbol")
+    return model.end
 
 
 def spread(batch: mathematics.Batch) -> tuple[jax.Array, jax.Array]:

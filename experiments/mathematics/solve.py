@@ -38,6 +38,10 @@ def main() -> None:
     for question in asked:
         trained.encode([question])  # reports invalid questions before answering any
     clusters = find_clusters(trained, asked, module=values.module, head=values.head, k=values.clusters)
+    if values.picture:
+        check_picture(values.picture, trained, clusters)
+    if trained.vocabulary.note:
+        print(trained.vocabulary.note, file=sys.stderr)
     if clusters is None and isinstance(trained.model, TPTransformer):
         print("no roles shown: no test questions available for clustering", file=sys.stderr)
     solver = Solver(trained, clusters, beams=values.beams, colour=colourful(values.colour, sys.stdout))
@@ -50,6 +54,17 @@ def main() -> None:
             print(f"error: {error}", file=sys.stderr, flush=True)
     if values.picture and answered:
         print(runtime.plots.save(solver.picture(answered), values.picture))
+
+
+def check_picture(path: str, trained: Trained, clusters: roles.RoleClusters | None) -> None:
+    """Raises ValueError, naming the flags that help, if the picture that was asked for cannot be drawn."""
+    if not isinstance(trained.model, TPTransformer):
+        raise ValueError(f"--picture: got {path!r}, expected none with a Transformer, which has no roles")
+    if clusters is None:
+        raise ValueError(
+            f"--picture: got {path!r} without test questions to cluster, expected --clusters with a small "
+            "number and a --question or more, whose role vectors are clustered instead"
+        )
 
 
 def typed(stream: TextIO) -> Iterator[str]:

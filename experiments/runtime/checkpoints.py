@@ -170,6 +170,28 @@ class Checkpoints:
             raise CheckpointError(f"{path}: the checkpoint cannot be read: {reason}")
         return restored
 
+    def arrays(self, step: int) -> dict[str, Array]:
+        """Returns the arrays of a checkpoint of any structure by their names, such as "params/dense/kernel".
+
+        Their content is not verified, since the checksum depends on the order of the original tree.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be read.
+        """
+        path, where = (
+            str(self.directory / str(step)),
+            jax.sharding.SingleDeviceSharding(jax.local_devices()[0]),
+        )
+        try:
+            tree = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+                ocp.metadata(path).metadata,
+            )
+            leaves = jax.tree_util.tree_leaves_with_path(ocp.load(path, tree))
+        except Exception as error:  # as in `_read`
+            raise CheckpointError(f"{path}: cannot be read: {processes.first_line(error)[:300]}") from error
+        return {jax.tree_util.keystr(name, simple=True, separator="/"): leaf for name, leaf in leaves}
+
     def close(self) -> None:
         """Waits for a save in progress and releases the directory."""
         if "_checkpointer" in vars(self):

@@ -4,7 +4,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 
@@ -19,6 +19,14 @@ def resumable(default: Any) -> Any:
     this marker.
     """
     return dataclasses.field(default=default, metadata={"resumable": True})
+
+
+def added(default: Any) -> Any:
+    """Declares a config field, with an immutable default, that older runs lack.
+
+    Use it only if runs without the field did what its default means.
+    """
+    return dataclasses.field(default=default, metadata={"added": True})
 
 
 @dataclasses.dataclass
@@ -52,6 +60,10 @@ class RunConfig:
             stops, at the end of a log interval; 0 means no limit. For time-limited machines: the same command
             continues the run.
         tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
+        init_from: weights to start from: a run's directory, a released folder or its name, or a folder for
+            `from_pretrained`; "" starts from random parameters. What does not fit by name and shape keeps its
+            random values and is reported. Baselines start from random parameters.
+        init_optimizer: whether to also start from the optimizer's state in `init_from`.
     """
 
     experiment: ClassVar[str] = ""
@@ -68,6 +80,8 @@ class RunConfig:
     max_seconds: float = resumable(0.0)
     session_seconds: float = resumable(0.0)
     tensorboard: bool = resumable(False)
+    init_from: str = added("")
+    init_optimizer: bool = added(False)
 
     def validate(self) -> None:
         """Checks types and ranges; an experiment's override calls `super().validate()` first.
@@ -89,6 +103,8 @@ class RunConfig:
                 f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}, or 0"
             )
         at_least("checkpoint_every", self.checkpoint_every, 1)
+        if self.init_optimizer and not self.init_from:
+            raise ValueError("init_optimizer: got True, expected False without init_from")
         for name in ("checkpoint_every", "eval_every"):
             if getattr(self, name) % self.log_every:
                 raise ValueError(
@@ -99,6 +115,10 @@ class RunConfig:
     def is_over(self, step: int, train_seconds: float) -> bool:
         """Returns whether a run has reached `steps` or `max_seconds` (`session_seconds` does not count)."""
         return step >= self.steps or 0 < self.max_seconds <= train_seconds
+
+    def from_scratch(self) -> Self:
+        """Returns a copy that starts from random parameters, for a baseline."""
+        return dataclasses.replace(self, init_from="", init_optimizer=False)
 
     def check_layout(self, layout: Layout) -> None:
         """Checks that a run of this config fits the layout and the available devices.

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import jax
 
-from experiments.runtime import processes
+from experiments.runtime import processes, starting
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.config import RunConfig
 from experiments.runtime.metrics import MetricsWriter, plain
@@ -155,16 +155,22 @@ def loop(
                 )
             workdir = stack.enter_context(tempfile.TemporaryDirectory())
             name = name or "run"
+        checkpoints = Checkpoints(
+            Path(workdir) / "checkpoints", every=config.checkpoint_every, keep=config.keep_checkpoints
+        )
+        start = None
+        if config.init_from and not checkpoints.steps():
+            start = starting.read(config.init_from, abstract, optimizer=config.init_optimizer)
         directory = Workdir(workdir, config)
         stack.callback(directory.close)
         stack.enter_context(processes.last_words(directory.path, unless=(NonFiniteLoss, Preempted)))
-        checkpoints = Checkpoints(
-            directory.path / "checkpoints", every=config.checkpoint_every, keep=config.keep_checkpoints
-        )
         stack.callback(checkpoints.close)
         restored = checkpoints.restore(abstract)
         step, progress = (restored.step, restored.progress) if restored else (0, {})
         state = restored.state if restored else engine.initial()
+        if start is not None and restored is None:
+            state = start.put(state)
+            start.record(directory.path)
         seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
         train_seconds = seconds_before
 
@@ -190,6 +196,10 @@ def loop(
         stack.callback(shown.close)
         if restored:
             shown.note(f"continuing from step {step}")
+        elif start is not None:
+            shown.note(f"starting from {len(start.arrays)} arrays of {start.path}")
+            for line in start.misfits:
+                shown.note(f"does not fit: {line}")
         preemption = stack.enter_context(_preemption())
         state = engine.place(state)
         ended = config.is_over(step, train_seconds)

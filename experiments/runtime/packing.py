@@ -79,9 +79,7 @@ def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
 
 def write_state(path: Path, restored: Restored) -> None:
     """Writes a state with its step and progress as one safetensors file, atomically."""
-    arrays = {
-        name: np.array(jax.device_get(leaf), order="C") for name, leaf in _named(restored.state).items()
-    }
+    arrays = {name: np.array(jax.device_get(leaf), order="C") for name, leaf in named(restored.state).items()}
     record = {"step": str(restored.step), "progress": json.dumps(restored.progress)}
     record["checksum"] = str(checksum_with(restored.state, [restored.step, restored.progress]))
     with whole(path) as temporary:
@@ -95,19 +93,14 @@ def read_state(folder: Path, abstract: Any) -> Restored:
     Raises:
         CheckpointError: if the file is missing or damaged, or its arrays do not match `abstract`.
     """
-    try:
-        with safe_open(folder / STATE, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            record: Mapping[str, str] = file.metadata()
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder / STATE}: cannot be read: {error}") from error
+    arrays, record = read_arrays(folder)
     try:
         step, progress = int(record["step"]), dict(json.loads(record["progress"]))
         if strange := set(record) - {"step", "progress", "checksum"}:
             raise ValueError(f"unexpected metadata {strange.pop()!r}")
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{folder / STATE}: damaged, or not a packed run's: {error!r}") from error
-    wanted = _named(abstract)
+    wanted = named(abstract)
     if wrong := sorted(set(wanted) ^ set(arrays)):
         side = "an unexpected" if wrong[0] in arrays else "no"
         raise CheckpointError(
@@ -139,7 +132,20 @@ def read_state(folder: Path, abstract: Any) -> Restored:
     return restored
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], Mapping[str, str]]:
+    """Returns the arrays of a packed run by name, unverified, and the file's metadata.
+
+    Raises:
+        CheckpointError: if the file is missing, or damaged in its structure.
+    """
+    try:
+        with safe_open(folder / STATE, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / STATE}: cannot be read: {error}") from error
+
+
+def named(tree: Any) -> dict[str, Any]:
     """Returns the leaves by path, in the tree's order, with random keys as their integer words."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):

@@ -84,13 +84,16 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns one line for each field that prevents a run from being continued with another config.
 
     `before` is the `config_dict` of the run. Fields declared `resumable` may differ; `steps` may only
-    increase.
+    increase. Fields declared `added` have their default in a run that lacks them.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
         old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
     if "accumulate" in new:
-        old.setdefault("accumulate", 1)  # nor this, if every batch was one part
+        old.setdefault("accumulate", 1)  # nor this: every batch was one part
+    for field in dataclasses.fields(config):
+        if field.metadata.get("added"):
+            old.setdefault(field.name, field.default)
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []
@@ -215,6 +218,12 @@ def write_json(path: Path, value: Any) -> None:
     """Writes a JSON file atomically, indented by two spaces."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def refuse_to_replace(*paths: Path) -> None:
+    """Raises ValueError if any of the paths exists."""
+    if there := [str(path) for path in paths if path.exists()]:
+        raise ValueError(f"{', '.join(there)}: already exists; choose another name")
 
 
 def params_sha256(params: Any) -> str:

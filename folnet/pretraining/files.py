@@ -21,7 +21,7 @@ import numpy as np
 from folnet.pretraining.records import Records, write_records
 from folnet.pretraining.windows import SPECIAL, Window, Windows
 from folnet.tokenization import WordPieceTokenizer
-from folnet.writing import write_whole
+from logic_zoo.writing import write_whole
 
 MANIFEST, VOCABULARY = "pretraining.json", "vocab.txt"
 SplitName = Literal["train", "held_out"]

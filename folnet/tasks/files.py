@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from folnet.writing import write_whole
+from logic_zoo.writing import write_whole
 
 HEADER = ("index", "prediction")
 """The first line of GLUE's submission files."""

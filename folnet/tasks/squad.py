@@ -31,7 +31,7 @@ from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span
 from folnet.tasks.squad_metrics import best_threshold, evaluate
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
-from folnet.writing import write_whole
+from logic_zoo.writing import write_whole
 
 _FILES = {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"

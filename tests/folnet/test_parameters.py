@@ -20,18 +20,6 @@ def test_there_and_back():
     assert parameters.nest(parameters.flatten(tree)) == tree
 
 
-def test_all_misfits_are_reported_at_once():
-    """One line for each."""
-    expected = {"a": (2, 3), "b": (1,), "c": (4,)}
-    given = {"a": (3, 2), "c": (4,), "d": (5,)}
-    assert parameters.misfits(expected, given) == [
-        "b: missing, expected (1,)",
-        "d: got (5,), expected no such parameter",
-        "a: got shape (3, 2), expected (2, 3)",
-    ]
-    assert parameters.misfits(expected, expected) == []
-
-
 def test_heads_that_are_missing_are_drawn_with_a_key_only():
     """The encoder's parameters are never initialized."""
     model = FOLNetForSequenceClassification(CONFIG)

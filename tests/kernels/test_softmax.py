@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from kernels import masked_softmax
 
@@ -25,3 +26,9 @@ def test_softmax_over_what_is_allowed_and_0_elsewhere():
 def test_a_row_with_nothing_allowed_has_finite_gradients():
     gradient = jax.grad(lambda x: jnp.sum(masked_softmax(x, jnp.zeros((1, 3), bool)) ** 2))(jnp.ones((1, 3)))
     np.testing.assert_array_equal(gradient, np.zeros((1, 3)))
+
+
+def test_a_mask_that_is_not_boolean_is_refused():
+    """-1e9 would be true, and so would allow what it is meant to exclude."""
+    with pytest.raises(ValueError, match="mask: got dtype float32, expected bool"):
+        masked_softmax(jnp.zeros((2, 3)), jnp.full((2, 3), -1e9))

@@ -308,6 +308,8 @@ def test_what_is_refused():
         ((x, x[..., None]), {}, r"inputs_k: got shape \(2, 3, 8, 1\), .* one or two more"),
         ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
         ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
+        ((x[:, :0],), {}, r"inputs_q: got shape \(2, 0, 8\), expected at least one position"),
+        ((x, x[:, :0]), {}, r"inputs_k: got shape \(2, 0, 8\), expected at least one position"),
         ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
         ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask: got dtype float32, expected bool"),
         ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcasts to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
@@ -315,6 +317,13 @@ def test_what_is_refused():
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):
             module.apply(variables, *arguments, **options)
+    split = x.reshape(2, 3, 2, 4)
+    added = jnp.full((2, 2, 3, 3), -1e9)  # meant to be added to the logits; true where it excludes
+    for causal in (False, True):
+        with pytest.raises(ValueError, match="mask: got dtype float32, expected bool"):
+            dot_product_weights(split, split, added, is_causal=causal)
+    with pytest.raises(ValueError, match="mask: got dtype float32, expected bool"):
+        single_query_fillers(split[:, :1], split, split, added[..., :1, :])
     for heads in (3, 0):
         with pytest.raises(ValueError, match=f"num_heads: got {heads}, expected a divisor of 8"):
             TPMultiHeadAttention(heads).init(jax.random.key(0), x)

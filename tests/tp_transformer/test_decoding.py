@@ -21,7 +21,7 @@ from tp_transformer import TPTransformer, decoding
 
 ROOT = Path(__file__).resolve().parents[2]
 START, END, PAD = 1, 2, 0
-SYMBOLS = {"start": START, "end": END}
+SYMBOLS: dict[str, Any] = {"start": START, "end": END}
 VARIED = {"seed": 1, "scale": 1.0}
 """How to draw parameters whose answers are of several lengths."""
 
@@ -293,7 +293,7 @@ def test_a_batch_over_devices():
     assert found["devices"] == 4
     model = build(TPTransformer)
     params, source = draw(model), tokens(decoding_on_devices.BATCH, 5)
-    options = {"max_length": decoding_on_devices.LENGTH, **SYMBOLS}
+    options: dict[str, Any] = {"max_length": decoding_on_devices.LENGTH, **SYMBOLS}
     want = decoding.beam_search(model, params, source, beams=3, **options)
     np.testing.assert_array_equal(found["greedy"], decoding.greedy_decode(model, params, source, **options))
     np.testing.assert_array_equal(found["beams"], want.tokens)
@@ -307,17 +307,31 @@ def test_what_is_refused():
     calls: tuple[Any, ...] = (
         (source[0], {}, "source: got shape"),
         (source.astype(jnp.float32), {}, "source: got shape .* float32"),
+        (source[:, :0], {}, r"source: got shape \(2, 0\), expected at least one symbol"),
+        (source.at[1, 0].set(11), {}, "source: got id 11 in row 1 at position 0, expected 0 to 10"),
+        (source, {"start": None}, "start: got None, expected an id, since the model has none"),
         (source, {"max_length": 0}, "max_length: got 0"),
         (source, {"start": 11}, "start: got 11, expected 0 to 10"),
         (source, {"end": -1}, "end: got -1"),
     )
     for given, options, message in calls:
-        for decode in (decoding.greedy_decode, decoding.beam_search):
+        searches: tuple[Any, ...] = (decoding.greedy_decode, decoding.beam_search)
+        for decode in searches:
             with pytest.raises(ValueError, match=message):
                 decode(model, params, given, **{"max_length": 3, **SYMBOLS, **options})
-    for options, message in (
+    refused: tuple[Any, ...] = (
         ({"beams": 0}, "beams: got 0"),
         ({"length_exponent": -1.0}, "length_exponent: got -1"),
-    ):
+    )
+    for options, message in refused:
         with pytest.raises(ValueError, match=message):
             decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_no_questions_have_no_answers(cache):
+    """An empty batch is a batch."""
+    model = build(TPTransformer)
+    params, source = draw(model), tokens(0, 5)
+    assert greedy(model, params, source, max_length=3, cache=cache).shape == (0, 4)
+    assert beams(model, params, source, max_length=3, beams=2, cache=cache).tokens.shape == (0, 2, 4)

@@ -302,6 +302,8 @@ def test_what_is_refused():
         ((row[0], row), "source: got shape"),
         ((row, row.astype(jnp.float32)), "target: got shape .* float32"),
         ((row, tokens(2, 3)), "target: got shape .* batch of 1"),
+        ((row[:, :0], row), r"source: got shape \(1, 0\), expected at least one symbol"),
+        ((row, row[:, :0]), r"target: got shape \(1, 0\), expected at least one symbol"),
     ):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(model.apply, variables, *arguments)
@@ -318,6 +320,30 @@ def test_what_is_refused():
         ({"initialization": "other"}, "initialization: got 'other'"),
         ({"dropout_rate": 1.0}, "dropout_rate: got 1.0"),
         ({"pad": 11}, "pad: got 11"),
+        ({"end": 11}, "end: got 11"),
+        ({"start": 0}, r"pad, start, end: got \(0, 0, None\), expected different ids"),
     ):
         with pytest.raises(ValueError, match=message):
             build(TPTransformer, **fields).init(jax.random.key(0), row, row)
+
+
+def test_ids_out_of_range_are_refused_where_values_can_be_read():
+    """They name the id and its place; inside of jit, an id out of range embeds as zeros, as documented."""
+    model = build(TPTransformer)
+    params, row = draw(model), tokens(2, 3)
+    wrong = row.at[1, 2].set(9999)
+    where = "in row 1 at position 2, expected 0 to 10"
+    for arguments, message in (
+        ((wrong, row), f"source: got id 9999 {where}"),
+        ((row, wrong), f"target: got id 9999 {where}"),
+        ((row.at[1, 2].set(-1), row), f"source: got id -1 {where}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.apply({"params": params}, *arguments)
+    assert small.apply(model, params, wrong, row).shape == (2, 3, 11)  # traced
+    embedding = model.bind({"params": params}).embedding
+    shown = jax.jit(lambda ids: embedding(ids, np.zeros((3, 16), np.float32)))(wrong)
+    assert not np.any(shown[1, 2])
+    assert np.all(np.any(shown[:, :2], axis=-1))
+    with pytest.raises(ValueError, match="source_mask: got dtype float32, expected bool"):
+        model.apply({"params": params}, row, jnp.ones((2, 3, 16)), jnp.zeros((2, 3)), method="decode")

@@ -180,6 +180,8 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="head: got 4, expected 0 to 3"):
         roles.cluster_roles(MODEL, PARAMS, SOURCE, head=4)
     plain_model = build(Transformer)
+    with pytest.raises(ValueError, match="source: got id 11 in row 0 at position 0"):
+        roles.role_vectors(MODEL, PARAMS, SOURCE.at[0, 0].set(11))
     with pytest.raises(ValueError, match="model: got a Transformer, expected a TPTransformer"):
         roles.role_vectors(plain_model, draw(plain_model), SOURCE)
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=2)

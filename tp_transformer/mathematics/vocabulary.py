@@ -2,10 +2,17 @@
 
 import dataclasses
 import functools
+import json
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, UInt8
+
+from logic_zoo import folders
+from logic_zoo.writing import write_whole
 
 CHARACTERS = " !'()*+,-./0123456789:<=>?ACDEFGHILMPRSTWabcdefghijklmnopqrstuvwxyz{}"
 """The 69 characters that occur in questions and answers, in the order of their code points.
@@ -22,6 +29,18 @@ MAX_QUESTION = 160
 
 MAX_ANSWER = 30
 """Length of the longest answer."""
+
+VOCABULARY_FILE = "vocabulary.json"
+
+INFERRED = (
+    "The ids of the authors' weights are inferred, because vocab.pt, the file with their numbering, was "
+    "unavailable. Evidence: their embedding has 73 rows (49,178,624 parameters in all), which are the 69 "
+    "characters of the data, padding, start and end (the paper's 72 symbols, appendix A), and an unknown "
+    "symbol; their code lets torchtext number the symbols, which puts unknown, padding, start and end first, "
+    "then the characters by frequency; and their list has every character once, so that ties leave the order "
+    "of code points. With another numbering hardly any answer would be right, which an evaluation shows."
+)
+"""What is known about `Vocabulary.released`."""
 
 _UNKNOWN = 255
 
@@ -41,6 +60,9 @@ class Vocabulary:
     first: int = 3
     """Id of the first character; the other characters follow."""
 
+    note: str = dataclasses.field(default="", compare=False)
+    """What is known about where the ids come from; "" for those of this package."""
+
     def __post_init__(self):
         """Raises ValueError unless all symbols have different ids."""
         if not self.characters or not self.characters.isascii() or "\n" in self.characters:
@@ -50,7 +72,7 @@ class Vocabulary:
         if len(set(self.characters)) != len(self.characters):
             twice = sorted({c for c in self.characters if self.characters.count(c) > 1})
             raise ValueError(f"characters: got {twice} more than once, expected different characters")
-        special = (self.pad, self.start, self.end)
+        special = tuple(self.special_ids.values())
         if len(set(special)) != 3 or min(special) < 0 or max(special) >= self.first:
             raise ValueError(
                 f"pad, start, end: got {special}, expected three different ids below first={self.first}"
@@ -62,12 +84,37 @@ class Vocabulary:
     def released(cls) -> "Vocabulary":
         """Returns the 73 symbols of the authors' weights; id 0 is an unused unknown symbol, 1 is padding.
 
-        The authors let torchtext number the symbols. It puts unknown, padding, start and end first, followed
-        by the characters by frequency; since their list contains every character once, the characters are in
-        the order of code points. This is derived from their code; the file with the numbering, `vocab.pt`,
-        was unavailable.
+        The ids are inferred: `INFERRED`, which is also the `note` of the result, has the evidence.
         """
-        return cls(CHARACTERS, pad=1, start=2, end=3, first=4)
+        return cls(CHARACTERS, pad=1, start=2, end=3, first=4, note=INFERRED)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes vocabulary.json; creates the directory if it does not exist."""
+        write_whole(Path(directory) / VOCABULARY_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "Vocabulary":
+        """Reads vocabulary.json, which `save` wrote.
+
+        Raises:
+            ValueError: the file is missing, damaged, or has no valid vocabulary; names the file.
+        """
+        path = Path(directory) / VOCABULARY_FILE
+        with folders.naming(path, "a vocabulary"):
+            found = json.loads(path.read_text(encoding="utf-8"))
+        fields = {field.name: type(field.default) for field in dataclasses.fields(cls)}
+        if not isinstance(found, dict) or {name: type(value) for name, value in found.items()} != fields:
+            names = ", ".join(f"{name} ({kind.__name__})" for name, kind in fields.items())
+            raise ValueError(f"{path}: got {found!r:.80}, expected an object with {names}")
+        try:
+            return cls(**found)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @property
+    def special_ids(self) -> dict[str, Any]:
+        """The ids of padding, start and end by name, which are also fields of the models."""
+        return {"pad": self.pad, "start": self.start, "end": self.end}
 
     @property
     def size(self) -> int:

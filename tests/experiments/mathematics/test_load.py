@@ -1,6 +1,7 @@
 """Trained models read back: from checkpoints, from a released folder, from the authors' format."""
 
 import functools
+import types
 
 import chex
 import jax
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from experiments import runtime
+from experiments.mathematics import convert as program
 from experiments.mathematics import load, measures, train
+from experiments.registry import open_model
 from experiments.runtime import packing, torch_files
 from tests.experiments.mathematics.small import MODEL, small, talkative
 from tests.tp_transformer.small import draw
@@ -56,7 +59,10 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     torch_files.save(tmp_path / "model.pt", convert.to_torch(model, params))
     trained = load.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
     assert trained.vocabulary == vocabulary
-    assert (trained.model.vocab_size, trained.model.pad) == (size, vocabulary.pad)
+    assert ("inferred" in trained.vocabulary.note) is released
+    assert trained.model.vocab_size == size
+    model_ids = {name: getattr(trained.model, name) for name in ("pad", "start", "end")}
+    assert model_ids == vocabulary.special_ids
     chex.assert_trees_all_equal(jax.device_get(trained.params), jax.device_get(params))
     assert trained.encode(["1+1"])[0, :6].tolist() == [*vocabulary.encode("1+1"), vocabulary.pad]
     if not released:
@@ -77,7 +83,7 @@ def test_an_exported_model_answers_as_the_model_does():
     exported = load.of_solver(trained)
     source = jnp.asarray(vocabulary.encode_batch(["1+2", "34"], 8))
     tokens = np.asarray(jax.jit(exported.function)(exported.params, {"source": source})["tokens"])
-    np.testing.assert_array_equal(tokens, measures.decode(trained.model, trained.params, source, vocabulary))
+    np.testing.assert_array_equal(tokens, measures.decode(trained.model, trained.params, source))
     shape = exported.outputs["tokens"].shape
     assert (shape[0], shape[1]) == (exported.inputs["source"].shape[0], tokens.shape[1])
     assert exported.inputs["source"].pad == vocabulary.pad
@@ -87,6 +93,56 @@ def test_an_exported_model_answers_as_the_model_does():
         "kind": "characters", "input": "source", "output": "tokens", "characters": "0123456789+",
         "pad": 2, "start": 0, "end": 3, "first": 4,
     }  # fmt: skip
+
+
+def test_a_converted_file_is_a_folder_that_answers_alike(tmp_path, monkeypatch, capsys):
+    """The program writes it, and back; the summary says that the ids are inferred, as does the folder."""
+    vocabulary = mathematics.Vocabulary.released()
+    trained = talkative(vocabulary, seed=4, boost=3.0)
+    state = {
+        f"module.{name}": array for name, array in convert.to_torch(trained.model, trained.params).items()
+    }
+    torch_files.save(tmp_path / "theirs.pt", state)
+    values = types.SimpleNamespace(reverse=False, num_heads=MODEL.num_heads)
+    monkeypatch.setattr(program.flags, "FLAGS", values)
+    program.main(["", str(tmp_path / "theirs.pt"), str(tmp_path / "ours")])
+    summary = capsys.readouterr().out
+    assert "73 symbols (pad 1, start 2, end 3)\n" in summary
+    assert vocabulary.note in summary
+    found = load.load(tmp_path / "ours")
+    assert (found.model, found.vocabulary) == (trained.model.clone(dtype=None), vocabulary)
+    assert found.vocabulary.note == vocabulary.note
+    chex.assert_trees_all_equal(found.params, trained.params)
+    assert found.answer(["1 + 2"]) == trained.answer(["1 + 2"])
+    opened = open_model(tmp_path / "ours")
+    assert opened.text == load.of_solver(trained).text
+    for source, target, message in (
+        ("theirs.pt", "ours", "config.json, .*already exists"),
+        ("nothing.pt", "new", "weights: got .*nothing.pt"),
+    ):
+        with pytest.raises(program.app.UsageError, match=message):
+            program.main(["", str(tmp_path / source), str(tmp_path / target)])
+    values.reverse = True
+    program.main(["", str(tmp_path / "ours"), str(tmp_path / "back.pt")])
+    back = torch_files.read_state_dict(tmp_path / "back.pt")
+    chex.assert_trees_all_equal(back, convert.to_torch(trained.model, trained.params))
+
+
+def test_what_cannot_be_loaded_or_asked(tmp_path):
+    """Errors name the file, the flag or the argument."""
+    trained = load.Trained(MODEL.make(), {})
+    with pytest.raises(ValueError, match="questions: got none, expected at least one"):
+        trained.answer([])
+    with pytest.raises(ValueError, match=r"(?s)vocabulary: .*vocab_size: got 73, expected 72"):
+        load.Trained(MODEL.make(), {}, mathematics.Vocabulary.released())
+    model = MODEL.make(mathematics.Vocabulary("01"))
+    torch_files.save(tmp_path / "model.pt", convert.to_torch(model, draw(model)))
+    with pytest.raises(ValueError, match=r"model.pt: got 5 symbols, expected 72 or the authors' 73"):
+        load.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
+    with pytest.raises(ValueError, match=r"model.pt: .*num_heads = 3"):
+        load.load(tmp_path / "model.pt", num_heads=3)
+    with pytest.raises(ValueError, match=r"model.pt: got step 7, expected none"):
+        load.load(tmp_path / "model.pt", step=7)
 
 
 def test_questions_are_padded_to_the_shortest_of_few_lengths():

@@ -73,7 +73,7 @@ def test_decoding_begins_and_ends_with_the_vocabularys_symbols():
     vocabulary = mathematics.Vocabulary("0123456789", pad=2, start=0, end=3, first=4)
     trained = talkative(vocabulary)
     source = vocabulary.encode_batch([f"{number:03d}" for number in range(0, 960, 40)])
-    found = np.asarray(measures.decode(trained.model, trained.params, jnp.asarray(source), vocabulary))
+    found = np.asarray(measures.decode(trained.model, trained.params, jnp.asarray(source)))
     assert found.shape == (24, 32)
     np.testing.assert_array_equal(found[:, 0], vocabulary.start)
     logits = jax.jit(functools.partial(measures.logits, trained.model))

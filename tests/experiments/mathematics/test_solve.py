@@ -133,6 +133,25 @@ def test_what_cannot_be_clustered_is_reported(run):
         solve.Solver(trained, None).picture([QUESTION])
 
 
+def test_a_picture_that_cannot_be_drawn_is_refused_before_answering(run, tmp_path, monkeypatch, capsys):
+    """The message names the flags that help."""
+    trained = load(run)
+    moved = type(trained)(trained.model, trained.params)
+    plain = talkative(mathematics.DEFAULT, name="transformer")
+    flags = {"run": "", "step": None, "question": [QUESTION], "beams": 2, "module": None, "head": None}
+    flags |= {"clusters": None, "colour": "never", "picture": "roles.png"}
+    monkeypatch.setattr(solve.flags, "FLAGS", types.SimpleNamespace(**flags))
+    for found, message in (
+        (moved, "--picture: got 'roles.png' .* --clusters .* --question"),
+        (plain, "--picture: got 'roles.png', expected none with a Transformer"),
+    ):
+        monkeypatch.setattr(solve, "load", lambda *_, found=found, **__: found)
+        solve.flags.FLAGS.question = ["1"]
+        with pytest.raises(ValueError, match=message):
+            solve.main()
+    assert capsys.readouterr().out == ""
+
+
 def test_a_transformer_answers_without_roles():
     trained = talkative(mathematics.DEFAULT, name="transformer")
     assert not isinstance(trained.model, TPTransformer)

@@ -95,6 +95,16 @@ def test_a_free_field_that_came_since_is_none():
     ]
 
 
+def test_an_added_field_has_its_default_in_runs_that_lack_it():
+    """Runs that began before `init_from` existed began from random parameters."""
+    before = config_dict(Config())
+    del before["init_from"]
+    assert config_difference(before, Config()) == []
+    assert config_difference(before, dataclasses.replace(Config(), init_from="runs/a")) == [
+        'init_from: got "runs/a", expected ""'
+    ]
+
+
 def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     before = content(tmp_path)

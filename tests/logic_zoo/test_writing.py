@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from folnet.writing import write_whole
+from logic_zoo.writing import write_whole
 
 
 def test_text_and_bytes(tmp_path):

@@ -1,0 +1,68 @@
+"""Converts weights of the Mathematics Dataset to a folder for `from_pretrained`, and to the authors' file.
+
+    python -m experiments.mathematics.convert best_eval_model.pt models/tp-transformer
+    python -m experiments.mathematics.convert runs/mathematics models/mine
+    python -m experiments.mathematics.convert --reverse models/mine theirs.pt
+
+The first command reads the authors' file without executing anything in it, and writes `config.json`,
+`model.safetensors` and `vocabulary.json`. The source can also be a run or a released folder. The last command
+writes a file under the authors' names, for their program.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+from absl import app, flags
+
+from experiments.mathematics.load import AUTHORS_HEADS, Trained, load
+from experiments.runtime import CheckpointError, torch_files
+from experiments.runtime.workdir import refuse_to_replace
+from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
+from tp_transformer import convert
+from tp_transformer.mathematics.vocabulary import VOCABULARY_FILE
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the conversion that the command line asks for; user errors are reported as usage errors."""
+    if len(arguments) != 3:
+        raise app.UsageError(f"arguments: got {len(arguments) - 1}, expected 2: the source and the target")
+    source, target = arguments[1], Path(arguments[2])
+    try:
+        written = [target] if flags.FLAGS.reverse else folder_files(target)
+        refuse_to_replace(*written)
+        trained = load(source, num_heads=flags.FLAGS.num_heads)
+        print((to_authors if flags.FLAGS.reverse else to_folder)(trained, target))
+    except (ValueError, OSError, CheckpointError) as error:
+        raise app.UsageError(str(error)) from error
+
+
+def folder_files(directory: Path) -> list[Path]:
+    """Returns the paths that `to_folder` writes."""
+    return [directory / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
+
+
+def to_folder(trained: Trained, directory: Path) -> str:
+    """Writes a folder for `from_pretrained`; returns a summary to print."""
+    trained.save_pretrained(directory)
+    lines = [f"{directory}: {_described(trained)}", trained.vocabulary.note]
+    return "\n".join(filter(None, lines))
+
+
+def to_authors(trained: Trained, path: Path) -> str:
+    """Writes a state dict under the authors' names; returns a summary to print."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch_files.save(path, convert.to_torch(trained.model, trained.params))
+    return f"{path}: {_described(trained)}"
+
+
+def _described(trained: Trained) -> str:
+    count = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
+    ids = ", ".join(f"{name} {symbol}" for name, symbol in trained.vocabulary.special_ids.items())
+    return f"{type(trained.model).__name__}, {count:,} parameters, {trained.vocabulary.size} symbols ({ids})"
+
+
+if __name__ == "__main__":
+    flags.DEFINE_bool("reverse", False, "write a file under the authors' names instead of a folder")
+    flags.DEFINE_integer("num_heads", AUTHORS_HEADS, "heads of the authors' model, which their file lacks")
+    app.run(main)

@@ -1,0 +1,257 @@
+"""Scoring weights on the modules: what is counted, what an interruption changes, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.mathematics import evaluate, evaluation_set, figures, load, measures
+from experiments.runtime import torch_files
+from tests.experiments.mathematics.small import talkative
+from tests.tp_transformer.small import draw
+from tp_transformer import convert, mathematics
+from tp_transformer.evaluation import Scores, Share
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULES = ("numbers__place_value", "numbers__is_factor", "numbers__place_value_big")
+KEYS: list[evaluation_set.Key] = [
+    ("interpolate", "numbers__is_factor"),
+    ("interpolate", "numbers__place_value"),
+    ("extrapolate", "numbers__place_value_big"),
+]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A folder for `from_pretrained` with a model whose answers end."""
+    folder = tmp_path_factory.mktemp("weights") / "model"
+    talkative(mathematics.DEFAULT, seed=4, boost=3.0).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def start(weights, monkeypatch):
+    """Runs the program with flags."""
+
+    def run(out, **given):
+        flags = {"weights": str(weights), "out": str(out), "data": None, "modules": list(MODULES)}
+        flags |= {"splits": [], "questions": 12, "batch_size": 5, "beams": 1, "step": None, "num_heads": 2}
+        flags |= {"processes": 1, **given}
+        monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**flags))
+        evaluate.main()
+
+    return run
+
+
+def content(out):
+    """The files of an evaluation, without hidden ones and pictures."""
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and not path.relative_to(out).as_posix().startswith(".") and path.suffix != ".png"
+    }
+
+
+def test_scores_are_those_of_answers_as_text(start, weights, tmp_path, capsys):
+    """A line per module with its interval, a table, a figure per split, and every answer."""
+    start(tmp_path / "out")
+    printed = capsys.readouterr().out
+    lines = [json.loads(line) for line in (tmp_path / "out" / "scores.jsonl").read_text().splitlines()]
+    assert [(line["split"], line["module"]) for line in lines] == KEYS
+    trained, source = load.load(weights), evaluation_set.source(KEYS)
+    for line in lines:
+        module = source.questions(line["split"], line["module"])
+        questions = [module[index * 500 // 12] for index in range(12)]
+        given = trained.answer([pair.question for pair in questions])
+        path = tmp_path / "out" / "answers" / f"{line['split']}__{line['module']}.jsonl"
+        head, *rows = map(json.loads, path.read_text().splitlines())
+        assert {row["index"]: row["answer"] for row in rows} == dict(enumerate(given))
+        right = sum(answer == pair.answer for answer, pair in zip(given, questions, strict=True))
+        assert (line["right"], line["total"]) == (right, 12)
+        assert line["interval"] == list(runtime.intervals.wilson_interval(right, 12))
+        assert head["questions_sha256"] == line["questions_sha256"] == evaluation_set.digest(questions)
+    found = evaluation_set.digest_of_all({key: evaluation_set.digest(source.questions(*key)) for key in KEYS})
+    assert f"3 modules of 500 questions, SHA-256 {found}, ok" in printed
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert text in printed
+    assert "| 0 of 2 |" in text
+    assert "Saxton" not in text  # the paper's rows are of all modules
+    assert (tmp_path / "out" / "accuracy_interpolate.png").is_file()
+    assert (tmp_path / "out" / "accuracy_extrapolate.png").is_file()
+
+
+def test_an_interrupted_evaluation_ends_with_the_same_files(start, tmp_path, monkeypatch):
+    """It is stopped within a module and within a line, and started again; nothing is answered twice."""
+    start(tmp_path / "whole")
+    answered, calls = measures.answered, []
+
+    def stops(*arguments):
+        if len(calls) in (2, 5):
+            calls.append("stopped")
+            raise KeyboardInterrupt
+        calls.append("answered")
+        return answered(*arguments)
+
+    monkeypatch.setattr(measures, "answered", stops)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            start(tmp_path / "parts")
+    (path,) = (tmp_path / "parts" / "answers").glob("*place_value.jsonl")
+    with path.open("a") as file:
+        file.write('{"index": 1, "ans')
+    start(tmp_path / "parts")
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    assert calls.count("answered") == 9  # three batches per module
+    start(tmp_path / "parts")
+    assert calls.count("answered") == 9
+    with pytest.raises(runtime.WorkdirError, match=r"(?s)another config.*beams: got 2, expected 1"):
+        start(tmp_path / "parts", beams=2)
+
+
+def test_an_interrupted_batch_is_completed(start, tmp_path):
+    """A file cut after some of a batch's lines gets the others."""
+    start(tmp_path / "whole", modules=["numbers__is_factor"])
+    before = content(tmp_path / "whole")
+    (path,) = (tmp_path / "whole" / "answers").iterdir()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:8]))
+    start(tmp_path / "whole", modules=["numbers__is_factor"])
+    assert content(tmp_path / "whole") == before
+    path.write_bytes(b"".join([*lines[:3], b"{}\n", *lines[4:]]))
+    with pytest.raises(ValueError, match=r"is_factor\.jsonl, line 4: damaged"):
+        start(tmp_path / "whole", modules=["numbers__is_factor"])
+    path.write_bytes(b"".join([lines[0], *lines[:0:-1]]))
+    with pytest.raises(ValueError, match="got answers in another order"):
+        start(tmp_path / "whole", modules=["numbers__is_factor"])
+
+
+def test_beams_and_published_files(start, weights, tmp_path):
+    """The best of several beams is what `Trained.beam` finds; the files are read as they are."""
+    source, data = evaluation_set.source(KEYS), tmp_path / "data"
+    (data / "interpolate").mkdir(parents=True)
+    asked, trained = list(source.questions("interpolate", "numbers__is_factor"))[:6], load.load(weights)
+    best = [trained.beam(question, 3)[0][0] for question, _ in asked]
+    # Half of the questions have the model's own answer as the right one.
+    usable = {n: text for n, text in enumerate(best) if text and "\ufffd" not in text and len(text) <= 30}
+    asked = [
+        mathematics.Question(question, usable.get(n, answer) if n < 3 else answer)
+        for n, (question, answer) in enumerate(asked)
+    ]
+    mathematics.write_questions(data / "interpolate" / "numbers__is_factor.txt", asked)
+    start(tmp_path / "out", data=str(data), modules=[], questions=0, beams=3)
+    (path,) = (tmp_path / "out" / "answers").iterdir()
+    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    assert {row["index"]: row["answer"] for row in rows} == dict(enumerate(best))
+    right = [row["right"] for row in sorted(rows, key=lambda row: row["index"])]
+    assert right == [given == pair.answer for given, pair in zip(best, asked, strict=True)]
+    assert 0 < sum(right) < 6
+    changed = [*asked[:5], mathematics.Question("1 + 1", "2")]
+    mathematics.write_questions(data / "interpolate" / "numbers__is_factor.txt", changed)
+    with pytest.raises(ValueError, match="got answers to other questions"):
+        start(tmp_path / "out", data=str(data), modules=[], questions=0, beams=3)
+    with pytest.raises(ValueError, match="--data: got no questions of extrapolate/measurement__conversion"):
+        start(tmp_path / "b", data=str(data), modules=["measurement__conversion"], splits=["extrapolate"])
+
+
+def test_mistakes_are_reported_before_anything_is_drawn(start, tmp_path):
+    for flags, message in (
+        ({"modules": ["numbers__gdc"]}, "got 'numbers__gdc', expected a known name such as numbers__gcd"),
+        ({"splits": ["interpolation"]}, "splits: got 'interpolation', expected .*interpolate"),
+        ({"weights": str(tmp_path)}, "not a run of experiments.mathematics"),
+        ({"data": str(tmp_path)}, "directory: got"),
+        ({"step": 3}, "got step 3, expected none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            start(tmp_path / "out", **flags)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").touch()
+    with pytest.raises(runtime.WorkdirError, match="not empty"):
+        start(tmp_path / "thesis")
+
+
+def test_other_questions_than_the_sets_are_refused(start, tmp_path, monkeypatch):
+    monkeypatch.setitem(evaluation_set.DIGESTS["interpolate"], "numbers__is_factor", "0" * 32)
+    with pytest.raises(
+        ValueError, match=r"other questions than the set's in interpolate/numbers__is_factor; expected"
+    ):
+        start(tmp_path / "out")
+    assert not (tmp_path / "out" / "scores.jsonl").exists()
+
+
+def test_the_table_is_that_of_the_paper(weights):
+    """With all modules, the paper's rows follow; averages have equal weights."""
+    every = {
+        "interpolate": Scores("interpolate", {name: Share(400, 500) for name in mathematics.MODULES}),
+        "extrapolate": Scores(
+            "extrapolate", {name: Share(499, 500) for name in mathematics.EXTRAPOLATION_MODULES}
+        ),
+    }
+    rows = evaluate.table(load.load(weights), "mine", every).splitlines()
+    assert rows[2] == (
+        "| mine | 0.00734M |  | 80.00% (79.53% to 80.46%) | 0 of 56 | 99.80% (99.67% to 99.88%) | 15 of 15 |"
+    )
+    assert rows[-1].startswith("| TP-Transformer (Schlag et al.) | 49.2M | 1.7M | 84.24 %")
+    assert {row.count("|") for row in rows} == {8}
+    uneven = {
+        "interpolate": Scores("interpolate", {"numbers__gcd": Share(1, 2), "numbers__lcm": Share(1, 4)})
+    }
+    assert "| 37.50% | 0 of 2 |" in evaluate.table(load.load(weights), "mine", uneven)
+
+
+def test_bars_have_their_intervals():
+    scores = Scores("interpolate", {"numbers__gcd": Share(3, 4), "numbers__lcm": Share(1, 4)})
+    (axes,) = figures.bars({"a": scores}, title="t", intervals=True).axes
+    drawn: list[Any] = [line.get_xdata() for line in axes.get_lines()]
+    spans = [tuple(ends) for ends in drawn if np.ptp(ends)]
+    assert spans == [runtime.intervals.wilson_interval(3, 4), runtime.intervals.wilson_interval(1, 4)]
+
+
+def test_the_set_is_every_modules(weights):
+    """71 of them, each with its digest; names in both splits belong to both."""
+    every = evaluation_set.keys()
+    assert len(every) == 71
+    assert {(split, name) for split, names in evaluation_set.DIGESTS.items() for name in names} == set(every)
+    assert all(len(found) == 32 for names in evaluation_set.DIGESTS.values() for found in names.values())
+    assert len(evaluation_set.keys(["measurement__conversion"])) == 2
+    assert evaluation_set.keys(["measurement__conversion"], ["extrapolate"]) == [
+        ("extrapolate", "measurement__conversion")
+    ]
+
+
+@pytest.mark.slow
+def test_killed_twice_it_scores_the_authors_file_as_if_it_had_not_been(tmp_path):
+    """The program as a user starts it, with a file of the authors' names, shapes and 73 symbols."""
+    vocabulary = mathematics.Vocabulary.released()
+    model = talkative(vocabulary, seed=4, boost=3.0, num_heads=8).model
+    torch_files.save(tmp_path / "best.pt", convert.to_torch(model, draw(model, seed=4)))
+    modules = [name for name, speed in mathematics.modules.SPEEDS.items() if speed > 8000]
+
+    def command(out):
+        program = [sys.executable, "-m", "experiments.mathematics.evaluate", f"--weights={tmp_path}/best.pt"]
+        return [*program, f"--out={tmp_path / out}", f"--modules={','.join(modules)}", "--batch_size=20"]
+
+    options = {"cwd": ROOT, "env": {**os.environ, "JAX_PLATFORMS": "cpu"}, "text": True}
+    whole = subprocess.run(command("whole"), capture_output=True, timeout=900, check=True, **options)
+    assert "inferred" in whole.stderr
+    for answers in (1, 3):
+        process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, **options)
+        while len(list((tmp_path / "killed" / "answers").glob("*.jsonl"))) <= answers:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command("killed"), capture_output=True, timeout=900, check=True, **options)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    assert len(content(tmp_path / "whole")) == len(modules) + 3
