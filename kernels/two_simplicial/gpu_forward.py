@@ -48,7 +48,8 @@ def attend(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, Array]:
     rows = plan.groups, plan.queries
     results = ((*rows, plan.features), jnp.float32), (rows, jnp.float32)
 
-    return layout(plan).run(_attend, results, operands)
+    out, lse = layout(plan).run(_attend, results, operands)
+    return out, lse
 
 
 def _attend(plan, piece, feeds, outs, _):
