@@ -47,6 +47,7 @@ def attend(plan: Tiling, operands: Mapping[str, Array]) -> tuple[Array, Array]:
     """
     rows = plan.groups, plan.queries
     results = ((*rows, plan.features), jnp.float32), (rows, jnp.float32)
+
     out, lse = layout(plan).run(_attend, results, operands)
     return out, lse
 
