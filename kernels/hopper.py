@@ -102,7 +102,7 @@ class Ring:
             consumers: computing warpgroups, each of which uses every tile.
             copies: how many copies fill a slot, None for one for each buffer.
         """
-        first = buffers[0].refs[0] if isinstance(buffers[0], plgpu.RefUnion) else buffers[0]
+        first = getattr(buffers[0], "refs", buffers)[0]  # of a union
         slots = first.shape[0]
         return (
             buffers,
