@@ -38,7 +38,7 @@ from llrnn.cells import declarations
 from llrnn.cells.base import Cell
 from llrnn.cells.declarations import Command, Data, Declaration, Fixed, Input, Weight
 from llrnn.cells.recurrent import unit
-from llrnn.logic.types import dimension
+from llrnn.logic.types import dimension, texts
 from llrnn.logic.values import Value, coerce, flatten, unflatten
 
 _TAKEN = ("hidden", "input")  # names of the parameters H and U, B
@@ -86,12 +86,11 @@ class LLRNNCell(Cell):
         if self.master_out is not None:
             other = declarations.state_type(self.master_out, self.inputs, "master_out")
             if other != of:
-                raise ValueError(f"master_out: got a proof on the state {other}, expected {of} as in master")
+                got, wanted = texts(other, of)
+                raise ValueError(f"master_out: got a proof on the state {got}, expected {wanted} as in master")
             if self.domains(self.master_out) != self.domains(self.master):
-                raise ValueError(
-                    f"master_out: got type {self.master_out.type}, expected the inputs of master, "
-                    f"{self.master.type}"
-                )
+                got, wanted = texts(self.master_out.type, self.master.type)
+                raise ValueError(f"master_out: got type {got}, expected the inputs of master, {wanted}")
         names = [declared.name for declared in self.inputs]
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:

@@ -16,13 +16,12 @@ rules but linearity; `check` checks that. `==` is equality up to the names of bo
 `\!x. u`, a function of a banged argument, abbreviates `\y. let !x = y in u`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from llrnn.logic.printing import Layout, written
-from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
+from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With, texts
 
 
 class IllTyped(ValueError):
@@ -165,9 +164,10 @@ class App(Term):
                 f"`{excerpt(self.argument)}` : {self.argument.type}"
             )
         if of.domain != self.argument.type:
+            got, wanted, function = texts(self.argument.type, of.domain, of)
             raise IllTyped(
-                f"argument: got `{excerpt(self.argument)}` : {self.argument.type}, expected type {of.domain} "
-                f"for `{excerpt(self.function)}` : {of}{_bang_advice(of.domain, self.argument)}"
+                f"argument: got `{excerpt(self.argument)}` : {got}, expected type {wanted} for "
+                f"`{excerpt(self.function)}` : {function}{_bang_advice(of.domain, self.argument)}"
             )
         self._settle(of.codomain, self.function, self.argument)
 
@@ -273,9 +273,9 @@ class Ket(Term):
         for vector in self.vectors:
             need_terms(vectors=vector)
             if vector.type != self.point.type:
+                got, wanted = texts(vector.type, self.point.type)
                 raise IllTyped(
-                    f"vectors: got `{excerpt(vector)}` : {vector.type}, expected the type of the point, "
-                    f"{self.point.type}"
+                    f"vectors: got `{excerpt(vector)}` : {got}, expected the type of the point, {wanted}"
                 )
         # Ket binds nothing, so the point may be the first child, as in the constructor.
         self._settle(Bang(self.point.type), self.point, *self.vectors)
@@ -307,9 +307,10 @@ class Sum(Term):
         for term in self.terms:
             need_terms(terms=term)
             if term.type != self.terms[0].type:
+                got, wanted = texts(term.type, self.terms[0].type)
                 raise IllTyped(
-                    f"terms: got `{excerpt(term)}` : {term.type}, expected the type of the first term, "
-                    f"`{excerpt(self.terms[0])}` : {self.terms[0].type}"
+                    f"terms: got `{excerpt(term)}` : {got}, expected the type of the first term, "
+                    f"`{excerpt(self.terms[0])}` : {wanted}"
                 )
         self._settle(self.terms[0].type, *self.terms)
 
@@ -337,7 +338,7 @@ def show(term: Term, types: bool = False) -> str:
 def _layout(term: Term, types: bool) -> Layout[Term]:
     match term:
         case Var():
-            return _ATOM, [term.name]
+            return _ATOM, [term.name.partition("#")[0]]  # a variable of a function that is traced is x#7
         case Star():
             return _ATOM, ["*"]
         case Zero():
@@ -379,7 +380,7 @@ def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str |
 
 def excerpt(term: Term, width: int = 72) -> str:
     """Returns the term on one line of at most `width` characters; a long text loses its middle."""
-    text = re.sub(r"#\d+", "", str(term))  # while a function is traced, its variables end in such numbers
+    text = str(term)
     half = (width - 4) // 2
     return text if len(text) <= width else f"{text[:half]} .. {text[-half:]}"
 
