@@ -44,6 +44,7 @@ class Command:
       programs: closed terms of one type, or a space of programs such as `logic.numeral_span`.
       coupling: "predicted" computes p from the state. "given" reads p from the input: its first features are
         the coordinates of the given commands, in the order of their declarations, and the rest is x.
+        Coordinates that are all 0 are the zero program, with Z h = 0; a normalized cell then keeps its state.
     """
 
     name: str

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llrnn.logic import terms
+from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
 from llrnn.logic.terms import IllTyped, Term, excerpt, need_terms
-from llrnn.logic.names import fresh
 from llrnn.logic.types import Bang, Type, texts
 
 

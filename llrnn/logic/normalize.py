@@ -13,7 +13,9 @@ where d u / dx . v is the linear substitution of v for one use of x, summed over
 - A `let` whose subject is not an introduction (a variable or an elimination of one) moves out as far as its
   variables allow, so that it does not separate the two halves of a cut.
 
-Normal forms are unique up to bound names and the order of independent lets and of summands.
+Normal forms are unique up to bound names and the order of independent lets. The summands of a sum and the
+vectors of a ket, whose order has no meaning, are sorted by their size and their text, where a bound variable
+is the depth of its binder.
 
 Subterms are normalised first. Substitution is hereditary: it rebuilds a normal term by the same smart
 constructors, and so does work only where it creates a new cut.
@@ -45,7 +47,34 @@ def normalize(term: Term) -> Term:
     need_terms(term=term)
     if not term.free:
         check(term)
-    return _rebuild(term, {}, False)
+    return _sorted(_rebuild(term, {}, False), {}, 0)[0]
+
+
+@stackless
+def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term, list[str]]]":
+    """Returns the term with sorted summands and vectors, and its text in prefix order, word by word.
+
+    `depths` has, for every bound variable in scope, the number of the variables that were bound before it.
+    """
+    if isinstance(term, Var):
+        return term, [f"#{depths[term.name]}" if term.name in depths else term.name]
+    inner = depths | {name: depth + number for number, name in enumerate(term.bound)}
+    last = len(term.children) - 1
+    parts = yield from each(
+        _sorted.steps(child, inner if place == last else depths, depth + len(term.bound) * (place == last))
+        for place, child in enumerate(term.children)
+    )
+    point = 1 if isinstance(term, terms.Ket) else 0
+    if isinstance(term, (terms.Sum, terms.Ket)):
+        parts[point:] = sorted(parts[point:], key=lambda part: (len(part[1]), part[1]))
+    words = [f"{type(term).__name__}{len(parts)}"]
+    if isinstance(term, (terms.Lam, terms.Zero)):
+        of = term.type
+        words.append(of.text({atom.name for atom in of.atoms()}))
+    children = tuple(part for part, _ in parts)
+    if any(new is not old for new, old in zip(children, term.children, strict=True)):
+        term = term.remake(term.bound, children)
+    return term, words + list(itertools.chain.from_iterable(text for _, text in parts))
 
 
 @stackless

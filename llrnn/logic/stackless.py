@@ -35,7 +35,7 @@ class stackless:
 
 
 def steps_of(function: Callable[..., Any], *arguments: Any) -> Steps[Any]:
-    """Calls any function, as a recursive call if it is `stackless`: `value = yield steps_of(f, x)`."""
+    """Calls any function, under `yield`; if the function is `stackless`, the call is a recursive one."""
     if isinstance(function, stackless):
         return (yield function.steps(*arguments))
     return function(*arguments)

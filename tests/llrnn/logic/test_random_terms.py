@@ -312,6 +312,26 @@ def test_the_names_of_bound_variables_do_not_matter(differential):
     assert hidden > 60
 
 
+def shuffled(term, choose):
+    """Returns the term with the summands of its sums and the vectors of its kets in another order."""
+    children = [shuffled(child, choose) for child in term.children]
+    start = 1 if isinstance(term, Ket) else 0
+    if isinstance(term, (Sum, Ket)):
+        children[start:] = choose.sample(children[start:], len(children) - start)
+    return term.remake(term.bound, tuple(children))
+
+
+def test_the_order_of_sums_does_not_matter():
+    moved = 0
+    for seed in range(120):
+        choose = random.Random(seed)
+        term = Terms(choose, True).closed(depth=4)
+        other = shuffled(term, choose)
+        moved += other != term
+        assert normalize(other) == normalize(term)
+    assert moved > 20
+
+
 @both_logics
 @examples
 @given(seed=st.integers(0, 10**6))

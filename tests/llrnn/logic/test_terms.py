@@ -105,6 +105,18 @@ def test_a_numeral_of_thousands_is_an_ordinary_term():
             r"argument: got `g` : A -o A, expected type A for `f` : A -o A$",
         ),
         (
+            lambda: Var("f", Lolli(Atom("A", 4), B))(Var("x", A)),
+            r"argument: got `x` : A\[3\], expected type A\[4\] for `f` : A\[4\] -o B$",
+        ),
+        (
+            lambda: Ket(Var("x", A), (Var("y", Atom("A", 4)),)),
+            r"vectors: got `y` : A\[4\], expected the type of the point, A\[3\]",
+        ),
+        (
+            lambda: Sum((Var("x", A), Var("y", Atom("A", 4)))),
+            r"terms: got `y` : A\[4\], expected the type of the first term, `x` : A\[3\]",
+        ),
+        (
             lambda: lam(A, A, lambda x, y: x(y)),
             r"function: got `x` : A, expected a type A -o B for the argument `y` : A",
         ),
