@@ -17,6 +17,7 @@ from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
 from llrnn.logic.names import is_plain
 from llrnn.logic.normalize import normalize
+from llrnn.logic.parsing import ParseError, parse, parse_type
 from llrnn.logic.programs import (
     binary_integer,
     compose,
@@ -85,6 +86,7 @@ __all__ = [
     "NumeralSpan",
     "One",
     "Pair",
+    "ParseError",
     "Snd",
     "Span",
     "Star",
@@ -133,6 +135,8 @@ __all__ = [
     "ntm_state",
     "numeral",
     "numeral_span",
+    "parse",
+    "parse_type",
     "plus",
     "repeat",
     "show",

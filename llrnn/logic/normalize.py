@@ -28,7 +28,7 @@ from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.terms import Term, Var, need_terms
+from llrnn.logic.terms import Term, Var, full_text, need_terms
 from llrnn.logic.types import Type
 
 _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
@@ -69,8 +69,7 @@ def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term
         parts[point:] = sorted(parts[point:], key=lambda part: (len(part[1]), part[1]))
     words = [f"{type(term).__name__}{len(parts)}"]
     if isinstance(term, (terms.Lam, terms.Zero)):
-        of = term.type
-        words.append(of.text({atom.name for atom in of.atoms()}))
+        words.append(full_text(term.type))
     children = tuple(part for part, _ in parts)
     if any(new is not old for new, old in zip(children, term.children, strict=True)):
         term = term.remake(term.bound, children)

@@ -331,7 +331,11 @@ _OPEN, _SUM, _PAIR, _APPLY, _ATOM = range(5)
 
 
 def show(term: Term, types: bool = False) -> str:
-    """Returns the term on one line; `types` adds the type of each variable that a lambda binds."""
+    """Returns the term on one line.
+
+    `types` adds the types of the variables that lambdas bind and of zeros, with the dimensions of atoms, so
+    that `parse` can read the text.
+    """
     return written(term, _OPEN, lambda node: _layout(node, types))
 
 
@@ -342,7 +346,7 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
         case Star():
             return _ATOM, ["*"]
         case Zero():
-            return _ATOM, ["0"]
+            return _ATOM, [f"0:{full_text(term.of, tight=True)}" if types else "0"]
         case Both():
             return _ATOM, ["<", (term.left, _OPEN), ", ", (term.right, _OPEN), ">"]
         case Ket(vectors=()):
@@ -352,15 +356,20 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
         case Lam(body=LetBang(scrutinee=Var(name=opened), name=x, body=body)) if opened == term.name and (
             opened == x or opened not in body.free
         ):
-            return _OPEN, [f"\\!{x}{f':{term.domain}' if types else ''}. ", (body, _OPEN)]
+            return _OPEN, [f"\\!{x}{f':{full_text(term.domain)}' if types else ''}. ", (body, _OPEN)]
         case Lam():
-            return _OPEN, [f"\\{term.name}{f':{term.domain}' if types else ''}. ", (term.body, _OPEN)]
+            return _OPEN, [
+                f"\\{term.name}{f':{full_text(term.domain)}' if types else ''}. ",
+                (term.body, _OPEN),
+            ]
         case App():
             return _APPLY, [(term.function, _APPLY), " ", (term.argument, _ATOM)]
         case Fst() | Snd():
             return _APPLY, [f"{type(term).__name__.lower()} ", (term.product, _ATOM)]
         case Pair():
             return _PAIR, [(term.left, _APPLY), " (x) ", (term.right, _APPLY)]
+        case Sum(terms=(only,)):
+            return _SUM, ["+ ", (only, _PAIR)]
         case Sum():
             return _SUM, _joined(" + ", term.terms, _PAIR)
         case LetStar():
@@ -372,6 +381,12 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
         case _:
             raise ValueError(f"term: got {term!r}, expected a term")
     return _OPEN, [f"let {pattern} = ", (term.scrutinee, _SUM), " in ", (term.body, _OPEN)]
+
+
+def full_text(of: Type, tight: bool = False) -> str:
+    """Returns a type in print with the dimensions of its atoms; `tight` puts operators in brackets."""
+    text = of.text({atom.name for atom in of.atoms()})
+    return f"({text})" if tight and isinstance(of, (Tensor, With, Lolli)) else text
 
 
 def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str | tuple[Term, int]]:

@@ -312,6 +312,22 @@ def test_the_names_of_bound_variables_do_not_matter(differential):
     assert hidden > 60
 
 
+@both_logics
+def test_parsing_after_printing_is_the_identity(differential):
+    for seed in range(150):
+        choose = random.Random(seed)
+        term = crowded(Terms(choose, differential).closed(depth=3 + seed % 2), {}, choose)
+        text = logic.show(term, types=True)
+        assert logic.parse(text) == term
+        assert logic.show(logic.parse(text), types=True) == text
+        types = Terms(choose, differential).type(3)
+        assert (
+            logic.parse_type(types.text({"A", "B"}))
+            == types
+            == logic.parse_type(str(types), {"A": A, "B": B})
+        )
+
+
 def shuffled(term, choose):
     """Returns the term with the summands of its sums and the vectors of its kets in another order."""
     children = [shuffled(child, choose) for child in term.children]

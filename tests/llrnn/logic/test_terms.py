@@ -36,7 +36,7 @@ E = logic.endo(A)
 def test_names_come_from_the_python_function():
     assert str(lam(E, A, lambda push, start: push(start))) == r"\push. \start. push start"
     assert str(banged(E, lambda f: lam(A, lambda z: f(f(z))))) == r"\!f. \z. f (f z)"
-    assert show(lam(A, lambda x: x), types=True) == r"\x:A. x"
+    assert show(lam(A, lambda x: x), types=True) == r"\x:A[3]. x"
 
 
 def test_an_outer_variable_is_not_captured_by_an_inner_binder_of_the_same_name():
