@@ -58,8 +58,8 @@ def cell_of_text(
         compose, evaluate and feed (over H).
       inputs: a declaration for each banged input of the proof, in order; the module's docstring has the form.
       controller: as for `LLRNNCell`.
-      inside: as for `LLRNNCell`. With () the cell is linear and starts at the first unit vector, since 0 would
-        stay 0; otherwise it starts at 0.
+      inside: as for `LLRNNCell`. With () the cell is linear and starts at the first unit vector, since 0
+        would stay 0; otherwise it starts at 0.
       normalize: as for `LLRNNCell`.
       activation: as for `LLRNNCell`.
 
@@ -111,7 +111,7 @@ def names_over(h: logic.Atom) -> tuple[Mapping[str, logic.Type], Mapping[str, lo
 def _declared(
     text: str, of: logic.Type, types: Mapping[str, logic.Type], terms: Mapping[str, logic.Term]
 ) -> Declaration:
-    name, colon, source = (part.strip() for part in text.partition(":"))
+    name, _, source = (part.strip() for part in text.partition(":"))
     kind, _, rest = source.partition(" ")
     match kind:
         case "input" | "data" | "weight" if name and not rest:
