@@ -14,9 +14,10 @@ from llrnn.logic import kets, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
+from llrnn.logic.elimination import Step, Trace, cut_elimination
 from llrnn.logic.masters import dual, ntm_master, ntm_state
 from llrnn.logic.names import is_plain
-from llrnn.logic.normalize import normalize
+from llrnn.logic.normalize import equivalent, normalize
 from llrnn.logic.parsing import ParseError, parse, parse_type
 from llrnn.logic.programs import (
     binary_integer,
@@ -63,6 +64,7 @@ from llrnn.logic.terms import (
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.validate import validate
 from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
 
 __all__ = [
@@ -90,9 +92,11 @@ __all__ = [
     "Snd",
     "Span",
     "Star",
+    "Step",
     "Sum",
     "Tensor",
     "Term",
+    "Trace",
     "Type",
     "Var",
     "With",
@@ -108,6 +112,7 @@ __all__ = [
     "check",
     "compose",
     "concat",
+    "cut_elimination",
     "denote",
     "dense",
     "dereliction",
@@ -115,6 +120,7 @@ __all__ = [
     "derivative",
     "dual",
     "endo",
+    "equivalent",
     "evaluate",
     "feed",
     "integer",
@@ -142,6 +148,7 @@ __all__ = [
     "show",
     "square",
     "superpose",
+    "validate",
     "values",
     "word_products",
     "word_span",

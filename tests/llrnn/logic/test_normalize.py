@@ -209,3 +209,50 @@ def test_normal_forms_do_not_depend_on_the_order_of_sums_and_of_vectors():
         terms = g(p)(q), g(q)(p)
         either = [Lam(names[0], A, Lam(names[1], A, bang(Sum(pair)))) for pair in (terms, terms[::-1])]
         assert normalize(either[0]) == normalize(either[1]) == either[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        (lambda: logic.plus(A)(n(2), n(3)), lambda: logic.plus(A)(n(4), n(1)), True),
+        (lambda: logic.plus(A)(n(2), n(3)), lambda: n(6), False),
+        (lambda: n(1), lambda: logic.banged(E, lambda f: f), True),
+        (
+            lambda: lam(With(A, B), lambda p: Both(Fst(p), logic.Snd(p))),
+            lambda: lam(With(A, B), lambda p: p),
+            True,
+        ),
+        (
+            lambda: lam(With(A, A), lambda p: Both(logic.Snd(p), Fst(p))),
+            lambda: lam(With(A, A), lambda p: p),
+            False,
+        ),
+        (lambda: lam(One, lambda c: let_star(c, Star())), lambda: lam(One, lambda c: c), True),
+        (
+            lambda: lam(Tensor(A, B), lambda t: let_pair(t, lambda x, y: Pair(x, y))),
+            lambda: lam(Tensor(A, B), lambda t: t),
+            True,
+        ),
+        (
+            lambda: lam(Tensor(A, A), lambda t: let_pair(t, lambda x, y: Pair(y, x))),
+            lambda: lam(Tensor(A, A), lambda t: t),
+            False,
+        ),
+        (
+            lambda: lam(Bang(A), lambda y: let_bang(y, lambda x: bang(x))),
+            lambda: lam(Bang(A), lambda y: y),
+            True,
+        ),
+        (
+            lambda: lam(Bang(A), lambda y: let_bang(y, lambda x: bang(bang(x)))),
+            lambda: lam(Bang(A), lambda y: let_bang(y, lambda x: bang(let_bang(bang(x), lambda z: bang(z))))),
+            True,
+        ),
+        (lambda: logic.banged(E, lambda f: lam(A, lambda z: f(f(z)))), lambda: n(1), False),
+        (lambda: logic.derivative(n(2)), lambda: logic.derivative(logic.plus(A)(n(1), n(1))), True),
+        (lambda: n(1), lambda: numeral(1, B), False),
+    ],
+)
+def test_equivalence(left, right, same):
+    assert logic.equivalent(left(), right()) == same
+    assert logic.equivalent(left(), left())
