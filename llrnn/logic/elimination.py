@@ -1,6 +1,6 @@
 r"""Cut elimination step by step, for display: every step rewrites one place of the proof by one rule.
 
-`normalize` reaches the same normal form, faster. The rules, of which the first that applies is taken, outermost:
+`normalize` reaches the same normal form, faster. The first of these rules that applies is taken, outermost:
 
     -o      (\x. t) u                          ->  t[x := u]
     1       let * = * in u                    ->  u

@@ -146,7 +146,7 @@ def minus_sigmoid(x):
 
 
 def erasing_ntm():
-    """The NTM that erases, gated by the write address: its proof copies locations and has e as a data vector."""
+    """The NTM that erases, gated by the write address: its proof copies locations, and e is a data vector."""
 
     def step(m, n, a, b, copy, e, u, v, s):
         r, w, matrix = m(bang(a))(Fst(Snd(s))), n(bang(b))(Fst(Snd(Snd(s)))), Snd(Snd(Snd(s)))
