@@ -66,7 +66,7 @@ def cell_of_text(
     Raises:
       ValueError: the proof or a declaration cannot be read, or the proof is none of its type.
     """
-    types, terms = names_over(logic.Atom("H", features))
+    types, terms = _names_over(logic.Atom("H", features))
     try:
         master = logic.parse(proof, types, terms)
     except ValueError as error:
@@ -91,7 +91,7 @@ def cell_of_text(
     )
 
 
-def names_over(h: logic.Atom) -> tuple[Mapping[str, logic.Type], Mapping[str, logic.Term]]:
+def _names_over(h: logic.Atom) -> tuple[Mapping[str, logic.Type], Mapping[str, logic.Term]]:
     """Returns the types and the terms over an atom that a text may name."""
     types = {h.name: h, "E": logic.endo(h), "int": logic.integer(h), "bint": logic.binary(h)}
     library = (

@@ -16,9 +16,17 @@ r"""Cut elimination step by step, for display: every step rewrites one place of 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llrnn.logic import normalize as rules
 from llrnn.logic import terms
 from llrnn.logic.check import check
+from llrnn.logic.normalize import (
+    enter,
+    in_order,
+    let_to_move,
+    linear_places,
+    open_ket,
+    replaced,
+    total,
+)
 from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.terms import Term, need_terms
 
@@ -72,7 +80,7 @@ def cut_elimination(term: Term, limit: int = 1000) -> Trace:
             )
         steps.append(found)
         now = found.term
-    ordered = rules.in_order(now)
+    ordered = in_order(now)
     if ordered != now:
         steps.append(Step("order", ordered))
     return Trace(term, tuple(steps))
@@ -106,34 +114,34 @@ def _cut(term: Term) -> Step | None:
         case terms.LetBang(scrutinee=terms.Ket(vectors=()) as ket):
             return Step("!", _substituted(term.body, {term.name: ket.point}))
         case terms.LetBang(scrutinee=terms.Ket() as ket):
-            return Step("d", rules.open_ket(term, ket))
+            return Step("d", open_ket(term, ket))
     return None
 
 
 def _sum(term: Term) -> Step | None:
     if isinstance(term, terms.Sum):
-        total = rules.total(term.terms, term.type)
-        return Step("sum", total) if total.children != term.children else None
+        flat = total(term.terms, term.type)
+        return Step("sum", flat) if flat.children != term.children else None
     if isinstance(term, terms.Both):
         empty = all(isinstance(side, terms.Zero) for side in term.children)
         return Step("sum", terms.Zero(term.type)) if empty else None
-    for place in rules.linear_places(term):
+    for place in linear_places(term):
         child = term.children[place]
         if isinstance(child, terms.Zero):
             return Step("sum", terms.Zero(term.type))
         if isinstance(child, terms.Sum):
-            parts = [rules.replaced([*term.children], place, summand) for summand in child.terms]
-            return Step("sum", rules.total([term.remake(term.bound, tuple(p)) for p in parts], term.type))
+            parts = [replaced([*term.children], place, summand) for summand in child.terms]
+            return Step("sum", total([term.remake(term.bound, tuple(p)) for p in parts], term.type))
     return None
 
 
 def _let(term: Term) -> Step | None:
     shared = isinstance(term, (terms.Both, terms.Sum))  # a let of one branch is none of the others
-    moved = None if shared else rules.let_to_move(term)
+    moved = None if shared else let_to_move(term)
     if moved is None:
         return None
     let, names, place, rest = moved
-    inside = term.remake(term.bound, tuple(rules.replaced([*term.children], place, rest)))
+    inside = term.remake(term.bound, tuple(replaced([*term.children], place, rest)))
     return Step("let", let.remake(names, (let.children[0], inside)))
 
 
@@ -145,7 +153,7 @@ def _substituted(term: Term, substitution: dict[str, Term]) -> "Steps[Term]":
         return term
     if isinstance(term, terms.Var):
         return used[term.name]
-    bound, inner = rules.enter(term, used)
+    bound, inner = enter(term, used)
     children = []
     for place, child in enumerate(term.children):
         last = place == len(term.children) - 1

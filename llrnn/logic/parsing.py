@@ -12,7 +12,7 @@ a sum of one proof, `0:T` the zero proof of T. A name is a letter or `_` followe
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from llrnn.logic.stackless import Steps, stackless
@@ -136,7 +136,7 @@ class _Reader:
         self.at += 1
         return self.words[self.at - 1]
 
-    def built[T: Term](self, at: int, form: type[T], *parts: object) -> T:
+    def built(self, at: int, form: Callable[..., Term], *parts: object) -> Term:
         """Returns a term; an error of its types gets the place of the word from which it extends."""
         try:
             return form(*parts)
@@ -163,25 +163,28 @@ def _term(reader: _Reader, scope: _Scope) -> "Steps[Term]":
         if opened:
             body = LetBang(Var(name, of), name, body)
         return Lam(name, of, body)
+    form: Callable[[Term, Term], Term]
     if not reader.take("let"):
         return (yield _sum.steps(reader, scope))
     if reader.take("*"):
-        form, names = LetStar, ()
+        form = LetStar
     elif reader.take("!"):
-        form, names = LetBang, (reader.name("a variable after `let !`"),)
+        name = reader.name("a variable after `let !`")
+        form = lambda t, u: LetBang(t, name, u)  # noqa: E731
     elif reader.is_name():
         left = reader.name("a variable")
         reader.expect("(x)", f"after `let {left}`")
-        form, names = LetPair, (left, reader.name(f"a variable after `let {left} (x)`"))
+        right = reader.name(f"a variable after `let {left} (x)`")
+        form = lambda t, u: LetPair(t, left, right, u)  # noqa: E731
     else:
         raise reader.wrong("`*`, `!x` or `x (x) y` after `let`")
     reader.expect("=", "after the pattern of `let`")
     scrutinee = yield _sum.steps(reader, scope)
     # A let that the scrutinee does not fit is refused before its body is read.
-    wanted = reader.built(at, form, scrutinee, *names, Star())
+    wanted = reader.built(at, form, scrutinee, Star())
     reader.expect("in", "after the term that `let` opens")
     body = yield _term.steps(reader, scope | dict(zip(wanted.bound, wanted.bound_types, strict=True)))
-    return form(scrutinee, *names, body)
+    return form(scrutinee, body)
 
 
 @stackless

@@ -431,11 +431,12 @@ def programmed(named, widths, follow):
         old = [tuple(factor(s, 1 + 3 * number + part) for part in range(3)) for number in range(count)]
         new = []
         for number, (r, w, matrix) in enumerate(old):
-            if number or gate is not None:
+            followed = None if number else follow(a, [m(q) for q, _, m in old[1:]])(r)
+            if followed is not None and gate is None:
+                moved = followed
+            else:
                 moved = rest.pop(0)(bang(a))(r)
-            if number == 0:
-                followed = follow(a, [m(q) for q, _, m in old[1:]])(r)
-                moved = followed if gate is None else gated(gate, moved, followed)
+                moved = moved if followed is None else gated(gate, moved, followed)
             written = rest.pop(0)(bang(b))(w)
             new.append((moved, written, add_outer(matrix, written, rest.pop(0))))
         r, _, matrix = new[0] if named.read == "updated" else old[0]

@@ -1,5 +1,7 @@
 """Tests the cell of a proof that is given as text: every declaration, and its errors."""
 
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ def test_every_declaration():
         ),
         activation=jnp.tanh,
     )
-    *_, r, m, s, p = cell.inputs
+    r, m, s, p = cast(Any, cell.inputs)[3:]
     assert [type(declared) for declared in cell.inputs] == [
         Input,
         Data,
@@ -51,7 +53,7 @@ def test_every_declaration():
 def test_the_default_is_the_second_order_cell():
     made, named = cell_of_text(3), cells.SecondOrderCell(3)
     x, h = jnp.ones((2, 4)), jnp.full((2, 3), 0.5)
-    params = named.init(jax.random.key(0), h, x)["params"]
+    params: Any = named.init(jax.random.key(0), h, x)["params"]
     ours = {**params, "x": {"kernel": params["operators"].reshape(4, -1)}}
     del ours["operators"]
     np.testing.assert_allclose(
