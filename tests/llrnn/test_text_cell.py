@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from llrnn import cells, logic
+from llrnn import logic
 from llrnn.cells import Command, Data, Fixed, Input, Weight, cell_of_text
 from llrnn.logic import Atom
 
@@ -51,14 +51,12 @@ def test_every_declaration():
 
 
 def test_the_default_is_the_second_order_cell():
-    made, named = cell_of_text(3), cells.SecondOrderCell(3)
-    x, h = jnp.ones((2, 4)), jnp.full((2, 3), 0.5)
-    params: Any = named.init(jax.random.key(0), h, x)["params"]
-    ours = {**params, "x": {"kernel": params["operators"].reshape(4, -1)}}
-    del ours["operators"]
-    np.testing.assert_allclose(
-        made.apply({"params": ours}, h, x)[0], named.apply({"params": params}, h, x)[0], rtol=1e-5
-    )
+    """The proof of Example 2.8, whose cell is compared with `SecondOrderCell` in test_instances."""
+    made = cell_of_text(3)
+    assert made.master == logic.dereliction(logic.endo(H))
+    assert [type(declared) for declared in made.inputs] == [Input]
+    linear = cell_of_text(3, inside=()).initialize_carry(jax.random.key(0), (1, 9))
+    np.testing.assert_array_equal(linear, [[1, 0, 0]])
 
 
 @pytest.mark.parametrize(
