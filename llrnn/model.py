@@ -21,6 +21,7 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
     "second_order": cells.SecondOrderCell,
     "multiplicative": cells.MultiplicativeCell,
     "higher_order": cells.HigherOrderCell,
+    "proof": cells.cell_of_text,
     "ntm": memory.NTMCell,
     "dihedral_ntm": memory.DihedralNTMCell,
     "pattern_ntm": memory.PatternNTMCell,

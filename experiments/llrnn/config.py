@@ -53,6 +53,11 @@ class CellConfig:
     factors: int | None = None
     coupling: str | None = None
     max_power: int | None = None
+    # the cell of a proof, `llrnn.cells.cell_of_text`
+    proof: str | None = None
+    inputs: tuple[str, ...] | None = None
+    controller: tuple[int, ...] | None = None
+    inside: tuple[int, ...] | None = None
     # memories
     memory_size: int | None = None
     memory_width: int | None = None

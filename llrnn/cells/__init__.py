@@ -3,6 +3,7 @@
 from llrnn.cells.declarations import Command, Data, Fixed, Input, Weight
 from llrnn.cells.general import LLRNNCell
 from llrnn.cells.recurrent import ElmanCell, HigherOrderCell, MultiplicativeCell, SecondOrderCell
+from llrnn.cells.text import cell_of_text
 
 __all__ = [
     "Command",
@@ -15,4 +16,5 @@ __all__ = [
     "MultiplicativeCell",
     "SecondOrderCell",
     "Weight",
+    "cell_of_text",
 ]

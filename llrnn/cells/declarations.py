@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from llrnn import logic
 from llrnn.cells.base import one_of
 from llrnn.cells.recurrent import Coupling
-from llrnn.logic.types import bang_free, dimension
+from llrnn.logic.types import bang_free, dimension, texts
 from llrnn.logic.values import Value, coerce
 
 
@@ -44,6 +44,7 @@ class Command:
       programs: closed terms of one type, or a space of programs such as `logic.numeral_span`.
       coupling: "predicted" computes p from the state. "given" reads p from the input: its first features are
         the coordinates of the given commands, in the order of their declarations, and the rest is x.
+        Coordinates that are all 0 are the zero program, with Z h = 0; a normalized cell then keeps its state.
     """
 
     name: str
@@ -146,8 +147,9 @@ def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "m
         state = rest.codomain
         if bang_free(state) and rest.domain in (state, logic.Bang(state)):
             return state
+    whole, end = texts(of, rest)
     raise ValueError(
-        f"{name}: got type {of}, which after the {len(inputs)} declared inputs ends in {rest}, expected an "
+        f"{name}: got type {whole}, which after the {len(inputs)} declared inputs ends in {end}, expected an "
         "end A -o A or !A -o A for a type A without bangs"
     )
 
@@ -157,9 +159,9 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
     if isinstance(declared, Command):
         one_of(get_args(Coupling))(f"coupling of {what}", declared.coupling)
         if declared.span.type != of:
+            got, wanted = texts(declared.span.type, of)
             raise ValueError(
-                f"programs of {what}: got type {declared.span.type}, expected {of}, under the bang of the "
-                "proof's input"
+                f"programs of {what}: got type {got}, expected {wanted}, under the bang of the proof's input"
             )
         return
     if isinstance(declared, Fixed):

@@ -37,8 +37,8 @@ from llrnn import logic
 from llrnn.cells import declarations
 from llrnn.cells.base import Cell
 from llrnn.cells.declarations import Command, Data, Declaration, Fixed, Input, Weight
-from llrnn.cells.recurrent import unit
-from llrnn.logic.types import dimension
+from llrnn.cells.recurrent import unit_or
+from llrnn.logic.types import dimension, texts
 from llrnn.logic.values import Value, coerce, flatten, unflatten
 
 _TAKEN = ("hidden", "input")  # names of the parameters H and U, B
@@ -64,7 +64,7 @@ class LLRNNCell(Cell):
       controller: the factors that commands, data and H read; None for all. They are the cell's output.
       inside: the factors of Z h that are added to H h + U x + B inside sigma; the other factors of h' equal
         those of Z h. None for all; () makes the cell linear, without H, U and B.
-      normalize: divide h' by its length.
+      normalize: divide h' by its length; an h' of length 0, as from a given command of zeros, keeps h.
       initial: the initial value of A; None for 0.
       activation: sigma.
       param_dtype: as in `Cell`, and the dtype of the proof's denotation.
@@ -86,12 +86,13 @@ class LLRNNCell(Cell):
         if self.master_out is not None:
             other = declarations.state_type(self.master_out, self.inputs, "master_out")
             if other != of:
-                raise ValueError(f"master_out: got a proof on the state {other}, expected {of} as in master")
-            if self.domains(self.master_out) != self.domains(self.master):
+                got, wanted = texts(other, of)
                 raise ValueError(
-                    f"master_out: got type {self.master_out.type}, expected the inputs of master, "
-                    f"{self.master.type}"
+                    f"master_out: got a proof on the state {got}, expected {wanted} as in master"
                 )
+            if self.domains(self.master_out) != self.domains(self.master):
+                got, wanted = texts(self.master_out.type, self.master.type)
+                raise ValueError(f"master_out: got type {got}, expected the inputs of master, {wanted}")
         names = [declared.name for declared in self.inputs]
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:
@@ -165,7 +166,7 @@ class LLRNNCell(Cell):
             new = term.at[..., inside].set(activated)
         if self.master_out is not None:
             new = new + self.apply_proof(self.master_out, of, vectors, shared, carry)
-        new = (unit(new) if self.normalize else new).astype(carry.dtype)
+        new = (unit_or(new, carry) if self.normalize else new).astype(carry.dtype)
         return new, new[..., self.coordinates(of, self.controller)]
 
     @nn.nowrap

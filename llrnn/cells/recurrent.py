@@ -11,6 +11,9 @@ how:
     "draft"   h' = sigma(Z h + H h + U x + B)                        (2.11)
     "later"   h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the later draft; separate weights)
     "linear"  h' = Z h, divided by its length when `normalize` is set (no other weights)
+
+A given command whose coordinates are all 0 is the zero program, with Z h = 0. A normalized cell, which cannot
+divide 0 by its length, then keeps its state; a linear cell that is not normalized is at 0 from then on.
 """
 
 from collections.abc import Callable
@@ -162,13 +165,19 @@ def unit(vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     return vector * jax.lax.rsqrt(jnp.sum(vector * vector, axis=-1, keepdims=True) + 1e-12)
 
 
+def unit_or(vector: Float[Array, "*B D"], otherwise: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    """Computes v / ||v||, or `otherwise` where v is exactly 0."""
+    return jnp.where(jnp.any(vector != 0, axis=-1, keepdims=True), unit(vector), otherwise)
+
+
 class RecurrentCell(Cell):
     """Base class of the named cells: the carry, the affine part H h + U x + B and the three updates.
 
     Attributes:
       features: D, the dimension of the hidden state.
       update: "draft", "later" or "linear"; the module's docstring has the equations.
-      normalize: with update="linear", divide the new state by its length.
+      normalize: with update="linear", divide the new state by its length; a new state of length 0 does not
+        replace the old one.
       activation: sigma; relu in the paper, tanh in the authors' experiments.
       operator_init: initialiser of the operators in Z.
     """
@@ -217,7 +226,7 @@ class RecurrentCell(Cell):
                 return self.activation(term("") + self.affine(self.features, hidden, x))
             case "later":
                 return self.activation(term("_in") + self.affine(self.features, hidden, x)) + term("_out")
-        return unit(term("")) if self.normalize else term("")
+        return unit_or(term(""), hidden) if self.normalize else term("")
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
         """Returns a function from the suffix of the weights' names to Z h, and x [*B, I], the input of U."""

@@ -14,9 +14,11 @@ from llrnn.logic import kets, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
+from llrnn.logic.elimination import Step, Trace, cut_elimination
 from llrnn.logic.masters import dual, ntm_master, ntm_state
 from llrnn.logic.names import is_plain
-from llrnn.logic.normalize import normalize
+from llrnn.logic.normalize import equivalent, normalize
+from llrnn.logic.parsing import ParseError, parse, parse_type
 from llrnn.logic.programs import (
     binary_integer,
     compose,
@@ -62,6 +64,7 @@ from llrnn.logic.terms import (
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.validate import validate
 from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
 
 __all__ = [
@@ -85,12 +88,15 @@ __all__ = [
     "NumeralSpan",
     "One",
     "Pair",
+    "ParseError",
     "Snd",
     "Span",
     "Star",
+    "Step",
     "Sum",
     "Tensor",
     "Term",
+    "Trace",
     "Type",
     "Var",
     "With",
@@ -106,6 +112,7 @@ __all__ = [
     "check",
     "compose",
     "concat",
+    "cut_elimination",
     "denote",
     "dense",
     "dereliction",
@@ -113,6 +120,7 @@ __all__ = [
     "derivative",
     "dual",
     "endo",
+    "equivalent",
     "evaluate",
     "feed",
     "integer",
@@ -133,11 +141,14 @@ __all__ = [
     "ntm_state",
     "numeral",
     "numeral_span",
+    "parse",
+    "parse_type",
     "plus",
     "repeat",
     "show",
     "square",
     "superpose",
+    "validate",
     "values",
     "word_products",
     "word_span",

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llrnn.logic import terms
+from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
 from llrnn.logic.terms import IllTyped, Term, excerpt, need_terms
-from llrnn.logic.types import Bang, Type
+from llrnn.logic.types import Bang, Type, texts
 
 
 class LinearityError(IllTyped):
@@ -86,13 +87,15 @@ def _judge(term: Term, context: _Context) -> "Steps[_Use]":
     match term:
         case terms.Var():
             if term.name not in context:
-                raise IllTyped(
-                    f"variable {term.name} : {term.of}: got no binder, expected a lambda, a let or an entry "
-                    "in a context"
-                )
+                got, wanted = "no binder", "a lambda, a let or an entry in a context"
+                if "#" in term.name:  # the function that was traced has kept it
+                    got = "a use outside the Python function of which it was a parameter"
+                    wanted = "uses in the term that the function returns"
+                raise IllTyped(f"variable {term} : {term.of}: got {got}, expected {wanted}")
             of, is_linear = context[term.name]
             if of != term.of:
-                raise IllTyped(f"variable {term.name}: got a use at type {term.of}, expected {of}, its type")
+                got, wanted = texts(term.of, of)
+                raise IllTyped(f"variable {term}: got a use at type {got}, expected {wanted}, its type")
             return ({term.name: of} if is_linear else {}), False
         case terms.Lam():
             return (yield _body.steps(term, context, {term.name: (term.domain, True)}))
@@ -104,9 +107,15 @@ def _judge(term: Term, context: _Context) -> "Steps[_Use]":
         case terms.Ket():
             inside, _ = yield _judge.steps(term.point, context)
             for name, of in inside.items():
+                repair = f"give it type {Bang(of)} and open it with `let !{name} = ..`"
+                if isinstance(of, Bang):
+                    y = fresh("y", term.names)
+                    repair = f"open it outside, `let !{y} = {name} in ..`, and use `!{y}` in its place"
+                    if term.point == terms.Var(name, of):
+                        repair = f"write `let !{y} = {name} in !{y}`"
                 raise LinearityError(
                     f"promotion `{excerpt(term)}`: got the linear variable {name} : {of}, expected none; "
-                    f"give it type {Bang(of)} and open it with `let !{name} = ..`"
+                    f"{repair}"
                 )
             return _combine(term, (yield from each(_judge.steps(vector, context) for vector in term.vectors)))
         case terms.Both() | terms.Sum():

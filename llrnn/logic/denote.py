@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from llrnn.logic import terms
 from llrnn.logic.check import check
-from llrnn.logic.stackless import Steps, each, stackless
+from llrnn.logic.stackless import Steps, each, stackless, steps_of
 from llrnn.logic.terms import Term, excerpt, need_terms
 from llrnn.logic.types import Bang, Lolli, Tensor, Type, With, bang_free
 from llrnn.logic.values import (
@@ -107,12 +107,11 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
         case terms.Var():
             return environment[term.name]
         case terms.Lam():
-            return LinearMap(
-                term.domain, term.body.type, lambda x: _value(term.body, {**environment, term.name: x})
-            )
+            body = stackless(lambda x: _value.steps(term.body, {**environment, term.name: x}))
+            return LinearMap(term.domain, term.body.type, body)
         case terms.App():
             function, argument = yield from each(_value.steps(part, environment) for part in term.children)
-            return function.apply(argument)
+            return (yield steps_of(function.apply, argument))
         case terms.Star():
             return coerce(1.0, term.type)
         case terms.LetStar():

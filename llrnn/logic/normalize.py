@@ -13,7 +13,9 @@ where d u / dx . v is the linear substitution of v for one use of x, summed over
 - A `let` whose subject is not an introduction (a variable or an elimination of one) moves out as far as its
   variables allow, so that it does not separate the two halves of a cut.
 
-Normal forms are unique up to bound names and the order of independent lets and of summands.
+Normal forms are unique up to bound names and the order of independent lets. The summands of a sum and the
+vectors of a ket, whose order has no meaning, are sorted by their size and their text, where a bound variable
+is the depth of its binder.
 
 Subterms are normalised first. Substitution is hereditary: it rebuilds a normal term by the same smart
 constructors, and so does work only where it creates a new cut.
@@ -26,7 +28,7 @@ from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.terms import Term, Var, need_terms
+from llrnn.logic.terms import Term, Var, full_text, need_terms
 from llrnn.logic.types import Type
 
 _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
@@ -45,7 +47,77 @@ def normalize(term: Term) -> Term:
     need_terms(term=term)
     if not term.free:
         check(term)
-    return _rebuild(term, {}, False)
+    return in_order(_rebuild(term, {}, False))
+
+
+def equivalent(left: Term, right: Term) -> bool:
+    r"""Returns whether two proofs have one type and, up to eta, one normal form.
+
+    Proofs that are equivalent have equal denotations. The rules are those of `normalize` and on normal forms
+    \x. t x = t, <fst t, snd t> = t, and a let that only rebuilds what it opens, as in `let !x = t in !x` = t.
+    False may also mean that independent lets of the normal forms are in another order.
+
+    Raises:
+      IllTyped: a term is closed and not a proof.
+      LinearityError: a term is closed and not a proof, because of a linear variable.
+    """
+    need_terms(left=left, right=right)
+    return left.type == right.type and _contracted(normalize(left)) == _contracted(normalize(right))
+
+
+def _contracted(term: Term) -> Term:
+    return in_order(_eta(term))
+
+
+@stackless
+def _eta(term: Term) -> "Steps[Term]":
+    """Returns a normal term without eta-redexes, from the leaves to the root."""
+    children = tuple((yield from each(_eta.steps(child) for child in term.children)))
+    if any(new is not old for new, old in zip(children, term.children, strict=True)):
+        term = term.remake(term.bound, children)
+    match term:
+        case terms.Lam(body=terms.App(function=function, argument=Var(name=x))):
+            return function if x == term.name and x not in function.free else term
+        case terms.Both(left=terms.Fst(product=first), right=terms.Snd(product=second)) if first == second:
+            return first
+        case terms.LetStar(body=terms.Star()):
+            return term.scrutinee
+        case terms.LetPair(body=terms.Pair(left=Var(name=x), right=Var(name=y))):
+            return term.scrutinee if (x, y) == (term.left, term.right) else term
+        case terms.LetBang(body=terms.Ket(point=Var(name=x), vectors=())) if x == term.name:
+            return term.scrutinee
+    return term
+
+
+def in_order(term: Term) -> Term:
+    """Returns a normal term with sorted summands and vectors."""
+    return _sorted(term, {}, 0)[0]
+
+
+@stackless
+def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term, list[str]]]":
+    """Returns the term with sorted summands and vectors, and its text in prefix order, word by word.
+
+    `depths` has, for every bound variable in scope, the number of the variables that were bound before it.
+    """
+    if isinstance(term, Var):
+        return term, [f"#{depths[term.name]}" if term.name in depths else term.name]
+    inner = depths | {name: depth + number for number, name in enumerate(term.bound)}
+    last = len(term.children) - 1
+    parts = yield from each(
+        _sorted.steps(child, inner if place == last else depths, depth + len(term.bound) * (place == last))
+        for place, child in enumerate(term.children)
+    )
+    point = 1 if isinstance(term, terms.Ket) else 0
+    if isinstance(term, (terms.Sum, terms.Ket)):
+        parts[point:] = sorted(parts[point:], key=lambda part: (len(part[1]), part[1]))
+    words = [f"{type(term).__name__}{len(parts)}"]
+    if isinstance(term, (terms.Lam, terms.Zero)):
+        words.append(full_text(term.type))
+    children = tuple(part for part, _ in parts)
+    if any(new is not old for new, old in zip(children, term.children, strict=True)):
+        term = term.remake(term.bound, children)
+    return term, words + list(itertools.chain.from_iterable(text for _, text in parts))
 
 
 @stackless
@@ -59,7 +131,7 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
         return term
     if isinstance(term, Var):
         return used.get(term.name, term)
-    bound, inner = _enter(term, used)
+    bound, inner = enter(term, used)
     last = len(term.children) - 1
     children = yield from each(
         _rebuild.steps(child, inner if place == last else used, normal)
@@ -68,7 +140,7 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
     return (yield _make.steps(term, bound, children))
 
 
-def _enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], dict[str, Term]]:
+def enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], dict[str, Term]]:
     """Returns the bound names, renamed so as to capture nothing, and the substitution in their scope."""
     if not term.bound:
         return (), substitution
@@ -96,35 +168,24 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
     """Returns the normal form of the construct `form` with other bound names and with normal subterms."""
     term = form.remake(bound, tuple(children))
     if isinstance(term, terms.Sum):
-        return _total(term.terms, term.type)
+        return total(term.terms, term.type)
     if isinstance(term, terms.Both):
         empty = isinstance(term.left, terms.Zero) and isinstance(term.right, terms.Zero)
         return terms.Zero(term.type) if empty else term
 
-    for place in _linear_places(term):
+    for place in linear_places(term):
         child = term.children[place]
         if isinstance(child, terms.Zero):
             return terms.Zero(term.type)
         if isinstance(child, terms.Sum):
             summands = yield from each(
-                _make.steps(form, bound, _replaced(children, place, summand)) for summand in child.terms
+                _make.steps(form, bound, replaced(children, place, summand)) for summand in child.terms
             )
-            return _total(summands, term.type)
+            return total(summands, term.type)
 
-    for place in _linear_places(term):
-        child = term.children[place]
-        if not isinstance(child, _LETS) or (isinstance(term, _LETS) and place == 1):
-            continue
-        scope = frozenset(bound if place == len(children) - 1 else ())  # only the last child is in scope
-        let, rest = yield _movable_let.steps(child, scope)
-        if let is None:
-            continue
-        # The let moves outwards, where the variables it binds must not capture others.
-        others = [other for i, other in enumerate(term.children) if i != place]
-        outside = frozenset(bound).union(*(other.free for other in others))
-        names, renaming = _fresh_names(let, rest, outside)
-        rest = yield _rebuild.steps(rest, renaming, True)
-        inside = yield _make.steps(form, bound, _replaced(children, place, rest))
+    if moved := (yield let_to_move.steps(term)):
+        let, names, place, rest = moved
+        inside = yield _make.steps(form, bound, replaced(children, place, rest))
         return (yield _make.steps(let, names, [let.children[0], inside]))
 
     match term:
@@ -140,8 +201,30 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         case terms.Snd(product=terms.Both() as product):
             return product.right
         case terms.LetBang(scrutinee=terms.Ket() as ket):
-            return (yield _open_ket.steps(term, ket))
+            return (yield open_ket.steps(term, ket))
     return term
+
+
+@stackless
+def let_to_move(term: Term) -> "Steps[tuple[Term, tuple[str, ...], int, Term] | None]":
+    """Finds a let in a linear position of the term that can move out of it.
+
+    Returns that let, names for its variables that capture nothing outside, its position, and what stays.
+    """
+    for place in linear_places(term):
+        child = term.children[place]
+        if not isinstance(child, _LETS) or (isinstance(term, _LETS) and place == 1):
+            continue
+        scope = frozenset(term.bound if place == len(term.children) - 1 else ())  # only the last is in scope
+        let, rest = yield _movable_let.steps(child, scope)
+        if let is None:
+            continue
+        # The let moves outwards, where the variables it binds must not capture others.
+        others = [other for i, other in enumerate(term.children) if i != place]
+        outside = frozenset(term.bound).union(*(other.free for other in others))
+        names, renaming = _fresh_names(let, rest, outside)
+        return let, names, place, (yield _rebuild.steps(rest, renaming, True))
+    return None
 
 
 @stackless
@@ -165,7 +248,7 @@ def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None,
 
 
 @stackless
-def _open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
+def open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
     x, body = term.name, term.body
     outside = frozenset[str]().union(*(vector.free for vector in ket.vectors))
     if x in outside:  # the x of the vectors is a different variable
@@ -176,7 +259,7 @@ def _open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
         derivatives = yield from each(_derivatives.steps(summand, x, vector) for summand in summands)
         summands = list(itertools.chain(*derivatives))
     results = yield from each(_rebuild.steps(summand, {x: ket.point}, True) for summand in summands)
-    return _total(results, term.type)
+    return total(results, term.type)
 
 
 @stackless
@@ -189,14 +272,14 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
         return []
     if isinstance(term, Var):
         return [v]
-    bound, renaming = _enter(term, {x: v})
+    bound, renaming = enter(term, {x: v})
     children = list(term.children)
-    renaming.pop(x, None)  # _enter only chooses bound names apart from those of v; x itself stays
+    renaming.pop(x, None)  # enter only chooses bound names apart from those of v; x itself stays
     if renaming:
         children[-1] = yield _rebuild.steps(children[-1], renaming, True)
     if isinstance(term, terms.Both):
         sides = yield from each(_derivatives.steps(side, x, v) for side in children)
-        return [terms.Both(*(_total(side, of.type) for side, of in zip(sides, children, strict=True)))]
+        return [terms.Both(*(total(side, of.type) for side, of in zip(sides, children, strict=True)))]
     results = []
     for place, child in enumerate(children):
         if x in term.bound and place == len(children) - 1:
@@ -208,20 +291,20 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
                 # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket gains a vector.
                 results.append((yield _make.steps(term, (), [*children, derivative])))
             else:
-                results.append((yield _make.steps(term, bound, _replaced(children, place, derivative))))
+                results.append((yield _make.steps(term, bound, replaced(children, place, derivative))))
     return _flat(results)
 
 
-def _linear_places(term: Term) -> range:
+def linear_places(term: Term) -> range:
     """Returns the positions of the subterms in which a construct is linear: all but the point of a ket."""
     return range(1 if isinstance(term, terms.Ket) else 0, len(term.children))
 
 
-def _replaced(children: list[Term], place: int, child: Term) -> list[Term]:
+def replaced(children: list[Term], place: int, child: Term) -> list[Term]:
     return [*children[:place], child, *children[place + 1 :]]
 
 
-def _total(summands: Iterable[Term], of: Type) -> Term:
+def total(summands: Iterable[Term], of: Type) -> Term:
     flat = _flat(summands)
     return terms.Zero(of) if not flat else flat[0] if len(flat) == 1 else terms.Sum(tuple(flat))
 

@@ -18,7 +18,7 @@ from llrnn.logic.check import check
 from llrnn.logic.denote import denote
 from llrnn.logic.programs import binary_integer, numeral
 from llrnn.logic.terms import Term, excerpt, need_terms
-from llrnn.logic.types import Bang, Type, bang_free, binary, endo, integer
+from llrnn.logic.types import Bang, Type, bang_free, binary, endo, integer, texts
 from llrnn.logic.values import Kets, LinearMap, Value, extend, flatten, superpose, unflatten
 
 
@@ -43,9 +43,10 @@ class Span:
         for program in self.programs:
             need_terms(programs=program)
             if check(program) != self.programs[0].type:
+                got, wanted = texts(program.type, self.programs[0].type)
                 raise ValueError(
-                    f"programs: got `{excerpt(program)}` : {program.type}, expected the type of "
-                    f"`{excerpt(self.programs[0])}` : {self.programs[0].type}"
+                    f"programs: got `{excerpt(program)}` : {got}, expected the type of "
+                    f"`{excerpt(self.programs[0])}` : {wanted}"
                 )
 
     @property

@@ -34,6 +34,13 @@ class stackless:
         return value
 
 
+def steps_of(function: Callable[..., Any], *arguments: Any) -> Steps[Any]:
+    """Calls any function, under `yield`; if the function is `stackless`, the call is a recursive one."""
+    if isinstance(function, stackless):
+        return (yield function.steps(*arguments))
+    return function(*arguments)
+
+
 def each[R](calls: Iterable[Steps[R]]) -> Steps[list[R]]:
     """Makes several recursive calls in order, under `yield from`, and returns the list of results."""
     results = []

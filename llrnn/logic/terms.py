@@ -16,13 +16,12 @@ rules but linearity; `check` checks that. `==` is equality up to the names of bo
 `\!x. u`, a function of a banged argument, abbreviates `\y. let !x = y in u`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from llrnn.logic.printing import Layout, written
-from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
+from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With, texts
 
 
 class IllTyped(ValueError):
@@ -165,9 +164,10 @@ class App(Term):
                 f"`{excerpt(self.argument)}` : {self.argument.type}"
             )
         if of.domain != self.argument.type:
+            got, wanted, function = texts(self.argument.type, of.domain, of)
             raise IllTyped(
-                f"argument: got `{excerpt(self.argument)}` : {self.argument.type}, expected type {of.domain} "
-                f"for `{excerpt(self.function)}` : {of}{_bang_advice(of.domain, self.argument)}"
+                f"argument: got `{excerpt(self.argument)}` : {got}, expected type {wanted} for "
+                f"`{excerpt(self.function)}` : {function}{_bang_advice(of.domain, self.argument)}"
             )
         self._settle(of.codomain, self.function, self.argument)
 
@@ -273,9 +273,9 @@ class Ket(Term):
         for vector in self.vectors:
             need_terms(vectors=vector)
             if vector.type != self.point.type:
+                got, wanted = texts(vector.type, self.point.type)
                 raise IllTyped(
-                    f"vectors: got `{excerpt(vector)}` : {vector.type}, expected the type of the point, "
-                    f"{self.point.type}"
+                    f"vectors: got `{excerpt(vector)}` : {got}, expected the type of the point, {wanted}"
                 )
         # Ket binds nothing, so the point may be the first child, as in the constructor.
         self._settle(Bang(self.point.type), self.point, *self.vectors)
@@ -307,9 +307,10 @@ class Sum(Term):
         for term in self.terms:
             need_terms(terms=term)
             if term.type != self.terms[0].type:
+                got, wanted = texts(term.type, self.terms[0].type)
                 raise IllTyped(
-                    f"terms: got `{excerpt(term)}` : {term.type}, expected the type of the first term, "
-                    f"`{excerpt(self.terms[0])}` : {self.terms[0].type}"
+                    f"terms: got `{excerpt(term)}` : {got}, expected the type of the first term, "
+                    f"`{excerpt(self.terms[0])}` : {wanted}"
                 )
         self._settle(self.terms[0].type, *self.terms)
 
@@ -330,18 +331,22 @@ _OPEN, _SUM, _PAIR, _APPLY, _ATOM = range(5)
 
 
 def show(term: Term, types: bool = False) -> str:
-    """Returns the term on one line; `types` adds the type of each variable that a lambda binds."""
+    """Returns the term on one line.
+
+    `types` adds the types of the variables that lambdas bind and of zeros, with the dimensions of atoms, so
+    that `parse` can read the text.
+    """
     return written(term, _OPEN, lambda node: _layout(node, types))
 
 
 def _layout(term: Term, types: bool) -> Layout[Term]:
     match term:
         case Var():
-            return _ATOM, [term.name]
+            return _ATOM, [term.name.partition("#")[0]]  # a variable of a function that is traced is x#7
         case Star():
             return _ATOM, ["*"]
         case Zero():
-            return _ATOM, ["0"]
+            return _ATOM, [f"0:{full_text(term.of, tight=True)}" if types else "0"]
         case Both():
             return _ATOM, ["<", (term.left, _OPEN), ", ", (term.right, _OPEN), ">"]
         case Ket(vectors=()):
@@ -351,15 +356,20 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
         case Lam(body=LetBang(scrutinee=Var(name=opened), name=x, body=body)) if opened == term.name and (
             opened == x or opened not in body.free
         ):
-            return _OPEN, [f"\\!{x}{f':{term.domain}' if types else ''}. ", (body, _OPEN)]
+            return _OPEN, [f"\\!{x}{f':{full_text(term.domain)}' if types else ''}. ", (body, _OPEN)]
         case Lam():
-            return _OPEN, [f"\\{term.name}{f':{term.domain}' if types else ''}. ", (term.body, _OPEN)]
+            return _OPEN, [
+                f"\\{term.name}{f':{full_text(term.domain)}' if types else ''}. ",
+                (term.body, _OPEN),
+            ]
         case App():
             return _APPLY, [(term.function, _APPLY), " ", (term.argument, _ATOM)]
         case Fst() | Snd():
             return _APPLY, [f"{type(term).__name__.lower()} ", (term.product, _ATOM)]
         case Pair():
             return _PAIR, [(term.left, _APPLY), " (x) ", (term.right, _APPLY)]
+        case Sum(terms=(only,)):
+            return _SUM, ["+ ", (only, _PAIR)]
         case Sum():
             return _SUM, _joined(" + ", term.terms, _PAIR)
         case LetStar():
@@ -373,13 +383,19 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
     return _OPEN, [f"let {pattern} = ", (term.scrutinee, _SUM), " in ", (term.body, _OPEN)]
 
 
+def full_text(of: Type, tight: bool = False) -> str:
+    """Returns a type in print with the dimensions of its atoms; `tight` puts operators in brackets."""
+    text = of.text({atom.name for atom in of.atoms()})
+    return f"({text})" if tight and isinstance(of, (Tensor, With, Lolli)) else text
+
+
 def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str | tuple[Term, int]]:
     return [piece for term in terms for piece in (separator, (term, tightness))][1:]
 
 
 def excerpt(term: Term, width: int = 72) -> str:
     """Returns the term on one line of at most `width` characters; a long text loses its middle."""
-    text = re.sub(r"#\d+", "", str(term))  # while a function is traced, its variables end in such numbers
+    text = str(term)
     half = (width - 4) // 2
     return text if len(text) <= width else f"{text[:half]} .. {text[-half:]}"
 

@@ -7,6 +7,7 @@ A bound variable has the name of the function's parameter, with a number if the 
 """
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -16,6 +17,8 @@ from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, ne
 from llrnn.logic.types import Bang, Tensor, Type
 
 type Body = Callable[..., Term]
+
+_numbers = itertools.count()  # never used twice: a variable that a function kept must not be bound by another
 
 
 def lam(*types_and_body: Type | Body) -> Term:
@@ -104,8 +107,7 @@ def _trace(types: Sequence[Type], body: Body) -> tuple[list[str], Term]:
         )
     # During the call the variables have unique names, so that they capture nothing in terms built outside;
     # readable names follow once the body is known.
-    tokens = [object() for _ in types]
-    holes = [Var(f"{hint}#{id(token)}", of) for hint, token, of in zip(hints, tokens, types, strict=True)]
+    holes = [Var(f"{hint}#{next(_numbers)}", of) for hint, of in zip(hints, types, strict=True)]
     term = body(*holes)
     if not isinstance(term, Term):
         raise ValueError(f"body: got a function that returns {term!r}, expected one that returns a term")

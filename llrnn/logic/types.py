@@ -4,6 +4,8 @@ A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; s
 the product &, for instance in a Neural Turing Machine.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from llrnn.logic.printing import Layout, written
@@ -13,7 +15,21 @@ class Type:
     """A type of linear logic; immutable, hashable, and compared by structure."""
 
     def __str__(self) -> str:
-        return written(self, _ARROW, _layout)
+        return self.text()
+
+    def text(self, sized: Set[str] = frozenset()) -> str:
+        """Returns the type in print; atoms with a name in `sized` show their dimension, `A[3]`."""
+        return written(self, _ARROW, lambda t: _layout(t, sized))
+
+    def atoms(self) -> "Iterator[Atom]":
+        """Yields every occurrence of an atom, from left to right."""
+        pending: list[Type] = [self]
+        while pending:
+            t = pending.pop()
+            if isinstance(t, Atom):
+                yield t
+            else:
+                pending.extend(reversed(list(vars(t).values())))
 
     __repr__ = __str__
 
@@ -132,14 +148,21 @@ def dimension(t: Type) -> int:
     raise ValueError(f"t: got {t}, expected a type without !, whose dimension is finite")
 
 
+def texts(*types: Type) -> list[str]:
+    """Returns types in print for one message: atoms of equal name and different dimensions show both."""
+    names = Counter(atom.name for atom in {atom for t in types for atom in t.atoms()})
+    sized = {name for name, count in names.items() if count > 1}
+    return [t.text(sized) for t in types]
+
+
 # Binding strength of the connectives: -o binds loosest and associates to the right, ! binds tightest.
 _ARROW, _TIMES, _BANG = range(3)
 
 
-def _layout(t: Type) -> Layout[Type]:
+def _layout(t: Type, sized: Set[str]) -> Layout[Type]:
     match t:
-        case Atom(name, _):
-            return _BANG, [name]
+        case Atom(name, size):
+            return _BANG, [f"{name}[{size}]" if name in sized else name]
         case Unit():
             return _BANG, ["1"]
         case Bang(a):

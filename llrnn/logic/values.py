@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from llrnn.logic.stackless import Steps, each, stackless, steps_of
 from llrnn.logic.terms import Term, excerpt
-from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension
+from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension, texts
 
 type Value = Any  # the table above has the forms; which one depends on the type in the logic
 
@@ -41,7 +42,8 @@ class LinearMap:
     Attributes:
       domain: A.
       codomain: B.
-      apply: the function on internal values, where a value of !A is always `Kets`.
+      apply: the function on internal values, where a value of !A is always `Kets`; if it is `stackless`, as
+        that of a lambda is, a program that applies it any number of times within itself needs no stack.
     """
 
     domain: Type
@@ -106,7 +108,7 @@ def add(first: Value, *more: Value) -> Value:
     if isinstance(first, (Kets, PureTensors)):
         return type(first)(tuple(term for value in values for term in value.terms))
     if isinstance(first, LinearMap) and all(isinstance(value, LinearMap) for value in values):
-        return LinearMap(first.domain, first.codomain, lambda x: add(*[value.apply(x) for value in values]))
+        return LinearMap(first.domain, first.codomain, stackless(lambda x: _total(values, x)))
     if any(callable(value) for value in values):
         return lambda *arguments: add(*[value(*arguments) for value in values])
     if isinstance(first, (tuple, list)):
@@ -123,12 +125,20 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
         case PureTensors(terms):
             return PureTensors(tuple((scale(coefficient, left), right) for left, right in terms))
         case LinearMap(a, b, apply):
-            return LinearMap(a, b, lambda x: scale(coefficient, apply(x)))
+            return LinearMap(a, b, stackless(lambda x: _scaled(coefficient, apply, x)))
         case tuple() | list():
             return tuple(scale(coefficient, part) for part in value)
     if callable(value):
         return lambda *arguments: scale(coefficient, value(*arguments))
     return coefficient * value
+
+
+def _total(functions: Sequence[LinearMap], x: Value) -> Steps[Value]:
+    return add(*(yield from each(steps_of(function.apply, x) for function in functions)))
+
+
+def _scaled(coefficient: Value, function: Callable[[Value], Value], x: Value) -> Steps[Value]:
+    return scale(coefficient, (yield steps_of(function, x)))
 
 
 def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Value]) -> Value:
@@ -408,7 +418,8 @@ def _linear(value: Value, of: Lolli) -> LinearMap:
     a, b = of.domain, of.codomain
     if isinstance(value, LinearMap):
         if value.type != of:
-            raise ValueError(f"value: got {value!r}, expected a linear map of type {of}")
+            got, wanted = texts(value.type, of)
+            raise ValueError(f"value: got <linear map : {got}>, expected a linear map of type {wanted}")
         return value
     if callable(value):
         if not isinstance(a, Bang):

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from llrnn import cells, logic, memory
 from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
@@ -118,6 +119,81 @@ def add_outer(matrix, functional, vector):
 
 def one_ring_state(content):
     return With(H, With(W, With(W_DUAL, Lolli(W, content))))
+
+
+def erased(matrix, functional, copy, eraser):
+    """M - M * (w (x) e) : W -o V, at a the value M(a) + e(M(a1)) w(a2) with a1 (x) a2 the copy of a.
+
+    The eraser e : V -o V is the diagonal operator of -e. The copy maps the location a to a (x) a and extends
+    linearly, so that a location is erased as far as the address is on it; a sum of proofs.
+    """
+
+    def at(a):
+        forgotten = logic.let_pair(copy(a), lambda a1, a2: LetStar(functional(a2), eraser(matrix(a1))))
+        return matrix(a) + forgotten
+
+    return lam(W, at)
+
+
+COPY = np.eye(LOCATIONS**2)[:, :: LOCATIONS + 1]
+"""The matrix of the linear map W -o W (x) W with a -> a (x) a for every location a."""
+
+DIAGONALS = np.stack([np.diag(row).ravel() for row in np.eye(WIDTH)])
+
+
+def minus_sigmoid(x):
+    return -nn.sigmoid(x)
+
+
+def erasing_ntm():
+    """The NTM that erases, gated by the write address: its proof copies locations, and e is a data vector."""
+
+    def step(m, n, a, b, copy, e, u, v, s):
+        r, w, matrix = m(bang(a))(Fst(Snd(s))), n(bang(b))(Fst(Snd(Snd(s)))), Snd(Snd(Snd(s)))
+        kept = erased(matrix, w, copy, e)
+        new = lam(W, lambda place: kept(place) + LetStar(w(place), u))
+        return both(v(new(r)), r, w, new)
+
+    master = banged(
+        logic.integer(W),
+        logic.integer(W_DUAL),
+        logic.endo(W),
+        logic.endo(W_DUAL),
+        Lolli(W, logic.Tensor(W, W)),
+        logic.endo(V),
+        V,
+        Lolli(V, H),
+        one_ring_state(V),
+        step,
+    )
+    general = LLRNNCell(
+        master,
+        (
+            Command("read", logic.numeral_span(LOCATIONS - 1, W)),
+            Command("write", logic.numeral_span(LOCATIONS - 1, W_DUAL)),
+            Fixed("rotation", ROTATION),
+            Fixed("dual rotation", ROTATION.T),
+            Fixed("copy", COPY),
+            Data("erase", activation=minus_sigmoid, basis=jnp.asarray(DIAGONALS)),
+            Data("add"),
+            Weight("content"),
+        ),
+        controller=(0,),
+        inside=(0,),
+        initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
+    )
+    named = memory.NTMCell(
+        memory_size=LOCATIONS, memory_width=WIDTH, erase=True, initial_memory=0.3, **SHARED
+    )
+    return (
+        named,
+        general,
+        lambda p: {
+            **cut(p, read=LOCATIONS, write=LOCATIONS, add=WIDTH, erase=WIDTH),
+            "content": p["content"]["kernel"].T.ravel(),
+            **affine(p),
+        },
+    )
 
 
 def ntm(read):
@@ -315,8 +391,16 @@ def banged_one_by_one(types, body, *variables):
     return banged(types[0], lambda x: banged_one_by_one(types[1:], body, *variables, x))
 
 
+def gated(gate, first, second):
+    """G first + (1 - g) second, with (g, 1 - g) : 1 & 1."""
+    return LetStar(Fst(gate), first) + LetStar(Snd(gate), second)
+
+
 def programmed(named, widths, follow):
-    """A cell with rings of programs: `follow` builds the operator on r_1 from what is read from them."""
+    """A cell with rings of programs: `follow` builds the operator on r_1 from what is read from them.
+
+    With `named.direct` the controller moves r_1 too, and a data vector (g, 1 - g) gates the two.
+    """
     contents = [V, *(coordinates(width) for width in widths)]
     rings = [(W, W_DUAL, Lolli(W, content)) for content in contents]
     state = product(With, [H, *parts_of(rings)])
@@ -324,9 +408,12 @@ def programmed(named, widths, follow):
     types: list[logic.Type] = [logic.endo(W), logic.endo(W_DUAL), Lolli(V, H)]
     inputs: list[Any] = [Fixed("rotation", ROTATION), Fixed("dual rotation", ROTATION.T), Weight("content")]
     powers = named.powers
+    if named.direct:
+        inputs.append(Data("gate", activation=nn.sigmoid))  # sigmoid(-x) = 1 - sigmoid(x)
+        types.append(coordinates(2))
     for number in range(count):
         for kind, over in (("read", W), ("write", W_DUAL)):
-            if kind == "write" or number:
+            if kind == "write" or number or named.direct:
                 inputs.append(Command(f"{kind}_{number + 1}", tuple(logic.numeral(p, over) for p in powers)))
                 types.append(logic.integer(over))
         inputs.append(Data(f"add_{number + 1}"))
@@ -340,10 +427,16 @@ def programmed(named, widths, follow):
     def body(*variables):
         *given, s = variables
         a, b, v, *rest = given
+        gate = rest.pop(0) if named.direct else None
         old = [tuple(factor(s, 1 + 3 * number + part) for part in range(3)) for number in range(count)]
         new = []
         for number, (r, w, matrix) in enumerate(old):
-            moved = follow(a, [m(q) for q, _, m in old[1:]])(r) if number == 0 else rest.pop(0)(bang(a))(r)
+            followed = None if number else follow(a, [m(q) for q, _, m in old[1:]])(r)
+            if followed is not None and gate is None:
+                moved = followed
+            else:
+                moved = rest.pop(0)(bang(a))(r)
+                moved = moved if followed is None else gated(gate, moved, followed)
             written = rest.pop(0)(bang(b))(w)
             new.append((moved, written, add_outer(matrix, written, rest.pop(0))))
         r, _, matrix = new[0] if named.read == "updated" else old[0]
@@ -364,10 +457,13 @@ def programmed(named, widths, follow):
     def mapped(p):
         widths_of = {}
         for number, width in enumerate((WIDTH, *widths), start=1):
-            if number > 1:
+            if number > 1 or named.direct:
                 widths_of[f"read_{number}"] = len(powers)
             widths_of |= {f"write_{number}": len(powers), f"add_{number}": width}
-        return {**cut(p, **widths_of), "content": p["content"]["kernel"].T.ravel(), **affine(p)}
+        parts = cut(p, **widths_of, **({"gate": 1} if named.direct else {}))
+        if named.direct:
+            parts["gate"] = {key: jnp.concatenate([x, -x], axis=-1) for key, x in parts["gate"].items()}
+        return {**parts, "content": p["content"]["kernel"].T.ravel(), **affine(p)}
 
     return named, general, mapped
 
@@ -385,8 +481,8 @@ PLAIN_RINGS = {
 NUMERALS = [logic.numeral(n, W) for n in range(3)]
 
 
-def pattern(read):
-    named = memory.PatternNTMCell(read=read, **PLAIN_RINGS)
+def pattern(read, direct=False):
+    named = memory.PatternNTMCell(read=read, **{**PLAIN_RINGS, "direct": direct})
     return programmed(named, (3,), lambda a, programs: decoded(programs[0], NUMERALS)(bang(a)))
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from llrnn import logic
+from llrnn import cells, logic
 from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
 from llrnn.cells.declarations import components
 from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
@@ -286,3 +286,32 @@ def test_carry_and_given_shapes_are_shown():
         ValueError, match=r"coupling of Command 'p': got 'guessed', expected one of 'predicted', 'given'"
     ):
         powers_cell("guessed").initialize_carry(jax.random.key(0), (1, 3))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_given_command_of_zeros_is_the_zero_program(normalize):
+    """Z h is 0, by which a normalized cell cannot divide: it keeps its state, and its gradient is finite."""
+    rng = np.random.default_rng(4)
+    h = rng.normal(size=(2, FEATURES))
+    h /= np.linalg.norm(h, axis=1, keepdims=True)
+    x = np.concatenate([np.array([[0.0, 0, 0], [0, 1, 0]]), np.ones((2, 1))], axis=1)
+    general = LLRNNCell(
+        logic.evaluate(H),
+        (Command("p", logic.numeral_span(2, H), "given"), Input("c")),
+        inside=(),
+        normalize=normalize,
+    )
+    named = cells.HigherOrderCell(
+        FEATURES, max_power=2, coupling="given", update="linear", normalize=normalize
+    )
+    operator = rng.normal(size=(1, FEATURES, FEATURES))
+    moved = h[1] @ operator[0].T
+    want = [h[0] if normalize else 0 * h[0], moved / np.linalg.norm(moved) if normalize else moved]
+    for cell, params in (
+        (general, {"c": {"kernel": operator.reshape(1, -1)}}),
+        (named, {"operators": operator}),
+    ):
+        step = lambda h, cell=cell, params=params: cell.apply({"params": params}, h, jnp.asarray(x))[0]  # noqa: E731
+        np.testing.assert_allclose(step(jnp.asarray(h)), want, rtol=1e-9, atol=1e-12)
+        gradient = jax.grad(lambda h, step=step: step(h)[0].sum())(jnp.asarray(h))
+        np.testing.assert_allclose(gradient[0], np.full(FEATURES, float(normalize)))

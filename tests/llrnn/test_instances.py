@@ -10,12 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from llrnn import logic
+from llrnn.memory import rings
 from tests.llrnn.instances import (
+    COPY,
     GENERIC,
     HORNER,
     INPUTS,
+    LOCATIONS,
+    WIDTH,
+    V,
+    W,
     dihedral,
     elman,
+    erased,
+    erasing_ntm,
     higher_order,
     multiple_pattern,
     multiplicative,
@@ -44,11 +53,12 @@ CASES = {
     "higher order, later": lambda: higher_order("predicted", "later", GENERIC),
     "ntm": lambda: ntm("updated"),
     "ntm, previous memory": lambda: ntm("previous"),
+    "ntm that erases": erasing_ntm,
     "dihedral": dihedral,
     "operators": lambda: operator_memory("controller"),
     "operators, powers": lambda: operator_memory("input"),
-    "pattern": lambda: pattern("updated"),
     "pattern, previous memory": lambda: pattern("previous"),
+    "pattern with a gate": lambda: pattern("updated", direct=True),
     "multiple pattern": multiple_pattern,
     "polynomial step": polynomial_step,
 }
@@ -65,7 +75,12 @@ def random_state(cell, rng):
     return start, jax.tree.map(lambda leaf: jnp.asarray(0.3 + rng.random(leaf.shape)), start)
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = {"ntm that erases"}  # `test_erasing_is_a_proof` is the cheap witness
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in SLOW else case for case in CASES]
+)
 def test_named_cell_is_the_cell_of_its_proof(case):
     """One step from the same random state: the new state, and its gradients for the state and parameters."""
     named, general, mapped = CASES[case]()
@@ -99,3 +114,17 @@ def test_named_cell_is_the_cell_of_its_proof(case):
     assert np.abs(new).max() > 0.1
     dead = [name for name, leaf in jax.tree_util.tree_leaves_with_path(grads) if not np.abs(leaf).max() > 0]
     assert not dead  # every parameter took part in the comparison
+
+
+def test_erasing_is_a_proof():
+    """M - M * (w (x) e) as a term, against `rings.write`, which the memory cells use."""
+    of = logic.Lolli(W, V)
+    copies = logic.Lolli(W, logic.Tensor(W, W))
+    proof = logic.banged(of, logic.dual(W), copies, logic.endo(V), erased)
+    logic.check(proof)
+    rng = np.random.default_rng(1)
+    memory, w, e = rng.normal(size=(WIDTH, LOCATIONS)), rng.random(LOCATIONS), rng.random(WIDTH)
+    found = logic.denote(proof)(memory, w, COPY, -np.diag(e))
+    expected = rings.write(*map(jnp.asarray, (memory, w, np.zeros(WIDTH), e)))
+    np.testing.assert_allclose(logic.matrix(found, LOCATIONS), expected, rtol=1e-12)
+    assert np.abs(expected - memory).max() > 0.1

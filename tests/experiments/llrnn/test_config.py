@@ -5,14 +5,15 @@ import functools
 from pathlib import Path
 from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 from flax import linen as nn
 
 from experiments.llrnn.config import AUTHORS_TASKS, CellConfig, Config, TaskOptions, get_config
 from experiments.runtime import releasing
+from llrnn import cells, logic, tasks
 from llrnn import model as models
-from llrnn import tasks
 from tests.experiments.llrnn.small import short
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,6 +39,9 @@ def test_any_cell_can_take_the_place_of_a_presets(cell, caplog):
     config.validate()
     get_config("word_problem").validate()
     made = config.cell.make()
+    if cell == "proof":
+        assert made.initialize_carry(jax.random.key(0), (1, 2)).shape == (1, 9)
+        return
     assert made.features == 9
     assert getattr(made, "memory_size", 64) == 64
     if cell == "elman":
@@ -111,6 +115,66 @@ def test_the_model_is_built_as_configured():
     assert (relu.activation, tanh.activation) == (nn.relu, nn.tanh)
 
 
+NEST = CellConfig(
+    name="proof",
+    features=8,
+    proof=r"\!m:!int. \!n:!int. \!x:!E. \!y:!E. n !(\z:H. y (m !x z))",
+    inputs=("m: given numerals 3", "n: given numerals 3", "x: input", "y: input"),
+    inside=(),
+    normalize=True,
+)
+"""The cell of `examples/linear_logic_cell.py`."""
+
+
+def test_a_proof_from_the_command_line_is_the_cell_of_the_example():
+    a = logic.Atom("H", 8)
+    master = logic.banged(
+        logic.integer(a),
+        logic.integer(a),
+        logic.endo(a),
+        logic.endo(a),
+        lambda m, n, x, y: n(logic.bang(logic.lam(a, lambda z: y(m(logic.bang(x))(z))))),
+    )
+    span = logic.numeral_span(3, a)
+    given = (cells.Command("m", span, "given"), cells.Command("n", span, "given"))
+    example = cells.LLRNNCell(
+        master,
+        (*given, cells.Input("x"), cells.Input("y")),
+        inside=(),
+        normalize=True,
+        initial=np.eye(8)[0],
+    )
+    made = NEST.make()
+    assert made.master == master
+    x = jax.random.normal(jax.random.key(1), (3, 16))
+    carry = made.initialize_carry(jax.random.key(0), x.shape)
+    np.testing.assert_array_equal(carry, example.initialize_carry(jax.random.key(0), x.shape))
+    variables = made.init(jax.random.key(2), carry, x)
+    got, want = (cell.apply(variables, carry, x)[0] for cell in (made, example))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_proof_can_take_the_place_of_a_presets_cell():
+    """`quick` has tokens (k, g): k is the command, in the first 8 features, and g selects an operator."""
+    config = get_config("quick")
+    config.cell = dataclasses.replace(
+        NEST,
+        features=32,
+        proof=r"\!n:!int. \!x:!E. n !x",
+        inputs=("powers: given numerals 7", "operators: input"),
+    )
+    config.validate()
+    named = get_config("quick")
+    shapes = [
+        jax.eval_shape(
+            c.make_model(c.make_task()).init, jax.random.key(0), jax.ShapeDtypeStruct((1, 2, 12), "float32")
+        )
+        for c in (config, named)
+    ]
+    sizes = [sorted(leaf.size for leaf in jax.tree.leaves(shape)) for shape in shapes]
+    assert sizes[0] == sizes[1]
+
+
 def cell(**fields):
     return {"cell": CellConfig(**fields)}
 
@@ -121,6 +185,15 @@ def cell(**fields):
         ({"task": "nonsense"}, r"task: got 'nonsense', expected one of 'copy', 'repeat_copy'.*'bucket_sort'"),
         ({"cell": CellConfig(name="gru")}, r"name: got 'gru', expected one of .*higher_order.*ntm"),
         ({"cell": CellConfig(name="lstm", powers=(1,))}, r"options of lstm: got 'powers'"),
+        (
+            cell(name="proof", proof=r"\!x:!E. y"),
+            r"proof: line 1, column 9: got `y`, expected a bound variable or one of 0, 1, .*, square, x$",
+        ),
+        (
+            cell(name="proof", proof=r"\x:E. \!y:!E. x"),
+            r"inputs: got 1 declarations, expected 0, one per banged input of proof",
+        ),
+        (cell(name="proof", inputs=("x input",)), r"inputs: got 'x input', expected `NAME: SOURCE` with a"),
         (cell(activation="gelu"), r"activation: got 'gelu', expected one of 'relu', 'tanh'"),
         ({"baseline": CellConfig(name="gru")}, r"name: got 'gru'"),
         ({"task_options": TaskOptions(group="S3")}, r"options of copy: got 'group', expected one of"),
@@ -145,7 +218,8 @@ def test_every_cell_by_name_has_a_config():
     """A number, switch or word of a cell of ours can be set on the command line."""
     settable = {field.name for field in dataclasses.fields(CellConfig)}
     for name in models.CELLS:
-        if name == "lstm":
+        if name in ("lstm", "proof"):
+            assert set(models.cell_fields(name)) <= settable or name == "lstm"
             continue
         cell = models.make_cell(name, features=4)
         plain = {

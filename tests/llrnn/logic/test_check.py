@@ -10,6 +10,7 @@ from llrnn.logic import (
     Lam,
     LinearityError,
     Lolli,
+    One,
     Pair,
     Snd,
     Star,
@@ -70,6 +71,14 @@ def test_the_library_has_the_types_of_the_notes(program, of):
             r"promotion `!p`: got the linear variable p : A, expected none; give it type !A",
         ),
         (
+            lambda: lam(Bang(A), lambda x: bang(x)),
+            r"promotion `!x`: got the linear variable x : !A, expected none; write `let !y = x in !y`$",
+        ),
+        (
+            lambda: lam(Bang(A), lambda y: bang(Pair(y, Star()))),
+            r"y : !A, expected none; open it outside, `let !y1 = y in \.\.`, and use `!y1` in its place",
+        ),
+        (
             lambda: lam(Bang(A), lambda y: Pair(y, y)),
             r"linear variable y : !A: got two uses .* open it once with `let !x = y in",
         ),
@@ -96,11 +105,34 @@ def test_a_linearity_error_names_the_variable_its_type_the_place_and_the_repair(
         check(term())
 
 
+def test_the_repair_of_a_promotion_is_a_proof():
+    assert check(lam(Bang(A), lambda x: let_bang(x, lambda y: bang(y)))) == Lolli(Bang(A), Bang(A))
+    y = lam(Bang(A), lambda y: let_bang(y, lambda y1: bang(Pair(bang(y1), Star()))))
+    assert check(y) == Lolli(Bang(A), Bang(Tensor(Bang(A), One)))
+
+
+def test_a_variable_that_a_traced_function_kept_is_named_without_its_number():
+    kept = []
+    first = lam(A, lambda x: kept.append(x) or x)
+    assert (str(kept[0]), repr(kept[0]), str(first)) == ("x", "<x : A>", r"\x. x")
+    message = (
+        "variable x : A: got a use outside the Python function of which it was a parameter, expected uses in "
+        "the term that the function returns"
+    )
+    for term in (kept[0], lam(A, lambda x: Pair(x, kept[0]))):
+        with pytest.raises(IllTyped, match=message):
+            check(term)
+    # A later function of the same parameter does not bind it.
+    assert len({lam(A, lambda x: kept.append(x) or kept[0]).free for _ in range(20)}) == 1
+
+
 def test_an_unbound_variable_and_one_bound_at_another_type_are_refused():
     with pytest.raises(IllTyped, match="variable x : A: got no binder, expected a lambda"):
         check(Var("x", A))
     with pytest.raises(IllTyped, match="variable x: got a use at type A, expected B"):
         check(Lam("x", B, Var("x", A)))
+    with pytest.raises(IllTyped, match=r"variable x: got a use at type A\[3\], expected !A\[4\], its type"):
+        check(Lam("x", Bang(Atom("A", 4)), Var("x", A)))
 
 
 def test_contexts_say_which_free_variables_are_linear():

@@ -334,3 +334,16 @@ def test_a_numeral_of_hundreds_is_evaluated(rng):
     close(
         jax.jit(lambda m: logic.matrix(denote(logic.numeral(400, A))(m), D))(rotation), power(rotation, 400)
     )
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_programs_nested_deeper_than_pythons_stack_have_values(left):
+    """1 + (1 + (1 + ..)) and ((.. + 1) + 1) + 1 as programs, and as sums of proofs."""
+    line, one = logic.Atom("line", 1), logic.numeral(1, logic.Atom("line", 1))
+    program, total, depth = one, one, 700
+    for _ in range(depth):
+        program = logic.plus(line)(*((program, one) if left else (one, program)))
+        total = total + one if left else one + total
+    x = np.array([[1.001]])
+    np.testing.assert_allclose(logic.denote(program)(x)(np.ones(1)), [1.001 ** (depth + 1)])
+    np.testing.assert_allclose(logic.denote(total)(x)(np.ones(1)), [1.001 * (depth + 1)])

@@ -37,6 +37,7 @@ from llrnn.logic import (
     derivation,
     derivative,
     normalize,
+    validate,
 )
 from llrnn.logic.types import bang_free, dimension
 from llrnn.logic.values import PureTensors, add, coerce, ket, scale, superpose
@@ -313,15 +314,66 @@ def test_the_names_of_bound_variables_do_not_matter(differential):
 
 
 @both_logics
+def test_parsing_after_printing_is_the_identity(differential):
+    for seed in range(150):
+        choose = random.Random(seed)
+        term = crowded(Terms(choose, differential).closed(depth=3 + seed % 2), {}, choose)
+        text = logic.show(term, types=True)
+        assert logic.parse(text) == term
+        assert logic.show(logic.parse(text), types=True) == text
+        types = Terms(choose, differential).type(3)
+        assert (
+            logic.parse_type(types.text({"A", "B"}))
+            == types
+            == logic.parse_type(str(types), {"A": A, "B": B})
+        )
+
+
+def shuffled(term, choose):
+    """Returns the term with the summands of its sums and the vectors of its kets in another order."""
+    children = [shuffled(child, choose) for child in term.children]
+    start = 1 if isinstance(term, Ket) else 0
+    if isinstance(term, (Sum, Ket)):
+        children[start:] = choose.sample(children[start:], len(children) - start)
+    return term.remake(term.bound, tuple(children))
+
+
+def test_the_order_of_sums_does_not_matter():
+    moved = 0
+    for seed in range(120):
+        choose = random.Random(seed)
+        term = Terms(choose, True).closed(depth=4)
+        other = shuffled(term, choose)
+        moved += other != term
+        assert normalize(other) == normalize(term)
+    assert moved > 20
+
+
+@both_logics
+def test_the_steps_of_cut_elimination_lead_to_the_normal_form(differential):
+    """Each step is a proof of the same type and has the same normal form."""
+    rules = set()
+    for seed in range(50):
+        choose = random.Random(seed)
+        term = crowded(Terms(choose, differential).closed(depth=3 + seed % 2), {}, choose)
+        trace = logic.cut_elimination(term)
+        assert trace.normal == normalize(term)
+        for step in trace.steps[:20]:
+            rules.add(step.rule)
+            assert check(step.term) == check(term)
+            assert normalize(step.term) == trace.normal
+    assert rules >= {"-o", "1", "(x)", "&", "let"} | ({"d", "sum"} if differential else {"!"})
+
+
+@both_logics
 @examples
 @given(seed=st.integers(0, 10**6))
-def test_derivations_are_derivations_and_normal_terms_have_none_with_cut(differential, seed, is_valid):
+def test_derivations_are_derivations_and_normal_terms_have_none_with_cut(differential, seed):
     term = Terms(random.Random(seed), differential).closed(depth=4)
     for proof in (term, normalize(term)):
         tree = derivation(proof)
         assert (tree.hypotheses, tree.conclusion) == ((), term.type)
-        wrong = [node for node in tree.instances() if not is_valid(node)]
-        assert not wrong, str(wrong[0])
+        validate(tree)
     assert all(node.rule != "cut" for node in tree.instances())
 
 

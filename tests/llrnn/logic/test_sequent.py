@@ -7,13 +7,10 @@ from llrnn.logic import (
     Atom,
     Bang,
     Both,
-    Derivation,
     Ket,
     Lam,
-    Lolli,
     Pair,
     Var,
-    With,
     Zero,
     bang,
     banged,
@@ -22,6 +19,7 @@ from llrnn.logic import (
     lam,
     normalize,
     numeral,
+    validate,
 )
 
 A, B = Atom("A", 3), Atom("B", 2)
@@ -55,27 +53,11 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("term", PROGRAMS.values(), ids=PROGRAMS)
-def test_every_rule_instance_is_one_and_the_conclusion_is_the_type(term, is_valid):
+def test_every_rule_instance_is_one_and_the_conclusion_is_the_type(term):
     tree = derivation(term)
     assert tree.hypotheses == ()
     assert tree.conclusion == logic.check(term)
-    wrong = [node for node in tree.instances() if not is_valid(node)]
-    assert not wrong, str(wrong[0])
-
-
-def test_the_checker_of_the_tests_refuses_what_is_no_rule(is_valid):
-    ax = Derivation("ax", (A,), A, ())
-    assert is_valid(ax)
-    assert not is_valid(Derivation("ax", (A,), B, ()))
-    assert not is_valid(Derivation("ax", (A, A), A, ()))
-    assert not is_valid(Derivation("promotion", (A,), Bang(A), (ax,)))
-    assert not is_valid(Derivation("contraction", (A,), A, (Derivation("zero", (A, A), A, ()),)))
-    assert not is_valid(Derivation("weakening", (B, A), A, (ax,)))
-    assert not is_valid(Derivation("dereliction", (Bang(B),), A, (ax,)))
-    assert not is_valid(Derivation("-oR", (), Lolli(B, A), (ax,)))
-    assert not is_valid(Derivation("&R", (A, A), With(A, A), (ax, ax)))
-    assert not is_valid(Derivation("(x)R", (A,), logic.Tensor(A, A), (ax, ax)))
-    assert not is_valid(Derivation("nonsense", (A,), A, (ax,)))
+    validate(tree)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
@@ -102,19 +84,19 @@ def test_differential_rules_appear_where_the_term_has_tangents():
     assert rules(derivation(derivative(numeral(2, A))))["sum"] == 1
 
 
-def test_a_context_becomes_the_hypotheses(is_valid):
+def test_a_context_becomes_the_hypotheses():
     f, x = Var("f", E), Var("x", A)
     tree = derivation(f(f(x)), unrestricted={"f": E, "unused": B}, linear={"x": A})
     assert Counter(tree.hypotheses) == Counter([Bang(E), Bang(B), A])
-    assert all(map(is_valid, tree.instances()))
+    validate(tree)
     with pytest.raises(logic.LinearityError):
         derivation(f(f(x)), linear={"f": E, "x": A})
 
 
-def test_two_variables_of_one_name_stay_apart(is_valid):
+def test_two_variables_of_one_name_stay_apart():
     x, f = Var("x", A), Var("f", E)
     tree = derivation(Lam("x", A, Lam("f", E, Lam("x", A, x)(f(x)))))
-    assert all(map(is_valid, tree.instances()))
+    validate(tree)
     assert tree.sequent == "|- A -o (A -o A) -o A"
 
 

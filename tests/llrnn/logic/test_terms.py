@@ -36,7 +36,7 @@ E = logic.endo(A)
 def test_names_come_from_the_python_function():
     assert str(lam(E, A, lambda push, start: push(start))) == r"\push. \start. push start"
     assert str(banged(E, lambda f: lam(A, lambda z: f(f(z))))) == r"\!f. \z. f (f z)"
-    assert show(lam(A, lambda x: x), types=True) == r"\x:A. x"
+    assert show(lam(A, lambda x: x), types=True) == r"\x:A[3]. x"
 
 
 def test_an_outer_variable_is_not_captured_by_an_inner_binder_of_the_same_name():
@@ -103,6 +103,18 @@ def test_a_numeral_of_thousands_is_an_ordinary_term():
         (
             lambda: lam(E, E, lambda f, g: f(g)),
             r"argument: got `g` : A -o A, expected type A for `f` : A -o A$",
+        ),
+        (
+            lambda: Var("f", Lolli(Atom("A", 4), B))(Var("x", A)),
+            r"argument: got `x` : A\[3\], expected type A\[4\] for `f` : A\[4\] -o B$",
+        ),
+        (
+            lambda: Ket(Var("x", A), (Var("y", Atom("A", 4)),)),
+            r"vectors: got `y` : A\[4\], expected the type of the point, A\[3\]",
+        ),
+        (
+            lambda: Sum((Var("x", A), Var("y", Atom("A", 4)))),
+            r"terms: got `y` : A\[4\], expected the type of the first term, `x` : A\[3\]",
         ),
         (
             lambda: lam(A, A, lambda x, y: x(y)),

@@ -1,0 +1,152 @@
+r"""The cell of a proof from text, for configs and command lines.
+
+    cell_of_text(8, r"\!m:!int. \!n:!int. \!x:!E. \!y:!E. n !(\z:H. y (m !x z))",
+                 ("m: given numerals 3", "n: given numerals 3", "x: input", "y: input"))
+
+`llrnn.logic.parsing` has the grammar of proofs. A declaration is `NAME: SOURCE`, where SOURCE is
+
+    input                        an `Input`, W x
+    data                         a `Data` vector, sigma(W h + B)
+    weight                       a `Weight`
+    roll K                       a `Fixed` operator on an atom, the rotation of its coordinates by K places
+    command P or given P         a `Command`, predicted or given, on the programs P:
+        numerals L               the numerals 0 .. L over the type that the proof asks for
+        words L                  all binary words of length L over that type
+        t; t; ..                 the programs of these terms
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array
+
+from llrnn import logic
+from llrnn.cells.declarations import (
+    Command,
+    Data,
+    Declaration,
+    Fixed,
+    Input,
+    ProgramSpace,
+    Weight,
+    banged_domains,
+    state_type,
+)
+from llrnn.cells.general import LLRNNCell
+from llrnn.logic.types import dimension
+from llrnn.logic.values import unflatten
+
+_SOURCES = "input, data, weight, roll K, command PROGRAMS, given PROGRAMS"
+
+
+def cell_of_text(
+    features: int,
+    proof: str = r"\!x:!E. x",
+    inputs: tuple[str, ...] = ("x: input",),
+    controller: tuple[int, ...] | None = None,
+    inside: tuple[int, ...] | None = None,
+    normalize: bool = False,
+    activation: Callable[[Array], Array] = nn.relu,
+) -> LLRNNCell:
+    """Returns the cell of a proof that is given as text; by default the second-order cell.
+
+    Args:
+      features: the dimension of the atom H.
+      proof: the master. It may use the types H, E = H -o H, int and bint (over H) and atoms with their
+        dimension such as `W[64]`, and the terms 0 .. 9 (numerals), plus, mult, square, concat, repeat,
+        compose, evaluate and feed (over H).
+      inputs: a declaration for each banged input of the proof, in order; the module's docstring has the form.
+      controller: as for `LLRNNCell`.
+      inside: as for `LLRNNCell`. With () the cell is linear and starts at the first unit vector, since 0
+        would stay 0; otherwise it starts at 0.
+      normalize: as for `LLRNNCell`.
+      activation: as for `LLRNNCell`.
+
+    Raises:
+      ValueError: the proof or a declaration cannot be read, or the proof is none of its type.
+    """
+    types, terms = _names_over(logic.Atom("H", features))
+    try:
+        master = logic.parse(proof, types, terms)
+    except ValueError as error:
+        raise ValueError(f"proof: {error}") from error
+    domains, _ = banged_domains(master.type, len(inputs))
+    if len(domains) < len(inputs):
+        raise ValueError(
+            f"inputs: got {len(inputs)} declarations, expected {len(domains)}, one per banged input of "
+            f"proof : {master.type}"
+        )
+    read = tuple(_declared(text, of, types, terms) for text, of in zip(inputs, domains, strict=True))
+    state = state_type(master, read, "proof")
+    start = unflatten(np.eye(dimension(state))[0], state) if inside == () else None
+    return LLRNNCell(
+        master,
+        read,
+        controller=controller,
+        inside=inside,
+        normalize=normalize,
+        initial=start,
+        activation=activation,
+    )
+
+
+def _names_over(h: logic.Atom) -> tuple[Mapping[str, logic.Type], Mapping[str, logic.Term]]:
+    """Returns the types and the terms over an atom that a text may name."""
+    types = {h.name: h, "E": logic.endo(h), "int": logic.integer(h), "bint": logic.binary(h)}
+    library = (
+        logic.plus,
+        logic.mult,
+        logic.square,
+        logic.concat,
+        logic.repeat,
+        logic.compose,
+        logic.evaluate,
+        logic.feed,
+    )
+    numerals = {str(n): logic.numeral(n, h) for n in range(10)}
+    return types, numerals | {program.__name__: program(h) for program in library}
+
+
+def _declared(
+    text: str, of: logic.Type, types: Mapping[str, logic.Type], terms: Mapping[str, logic.Term]
+) -> Declaration:
+    name, _, source = (part.strip() for part in text.partition(":"))
+    kind, _, rest = source.partition(" ")
+    match kind:
+        case "input" | "data" | "weight" if name and not rest:
+            return {"input": Input, "data": Data, "weight": Weight}[kind](name)
+        case "roll" if name and rest.lstrip("-").isdigit():
+            if not (isinstance(of, logic.Lolli) and of.domain == of.codomain):
+                raise ValueError(f"inputs: got {text!r} for type {of}, expected a type A -o A for `roll`")
+            return Fixed(name, np.roll(np.eye(dimension(of.domain)), int(rest), axis=0))
+        case "command" | "given" if name and rest:
+            return Command(
+                name, _programs(text, rest, of, types, terms), "given" if kind == "given" else "predicted"
+            )
+    raise ValueError(f"inputs: got {text!r}, expected `NAME: SOURCE` with a source of {_SOURCES}")
+
+
+def _programs(
+    text: str,
+    programs: str,
+    of: logic.Type,
+    types: Mapping[str, logic.Type],
+    terms: Mapping[str, logic.Term],
+) -> ProgramSpace | tuple[logic.Term, ...]:
+    kind, _, size = programs.partition(" ")
+    if kind in ("numerals", "words") and size.isdigit():
+        span, typed = {
+            "numerals": (logic.numeral_span, logic.integer),
+            "words": (logic.word_span, logic.binary),
+        }[kind]
+        match of:
+            case logic.Lolli(logic.Bang(logic.Lolli(a, _)), _) if typed(a) == of:
+                return span(int(size), a)
+        raise ValueError(
+            f"inputs: got {text!r} for type {of}, expected the type of {kind}, such as {typed(types['H'])}"
+        )
+    try:
+        return tuple(logic.parse(part, types, terms) for part in programs.split(";"))
+    except ValueError as error:
+        raise ValueError(f"inputs: got {text!r}, expected numerals L, words L or terms: {error}") from error

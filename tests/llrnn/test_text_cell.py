@@ -1,0 +1,107 @@
+"""Tests the cell of a proof that is given as text: every declaration, and its errors."""
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from llrnn import logic
+from llrnn.cells import Command, Data, Fixed, Input, Weight, cell_of_text
+from llrnn.logic import Atom
+
+H, W = Atom("H", 3), Atom("W", 4)
+
+
+def test_every_declaration():
+    cell = cell_of_text(
+        3,
+        r"\!a:!E. \!b:!H. \!c:!H. \!r:!(W[4] -o W[4]). \!m:!int. \!s:!bint. \!p:!(E -o E). \!h:!H. h",
+        (
+            "a: input",
+            "b : data",
+            "c:weight",
+            "r: roll -1",
+            "m: command numerals 5",
+            "s: given words 2",
+            r"p: command \f:E. f; \f:E. \h:H. f h; compose (\h:H. h)",
+        ),
+        activation=jnp.tanh,
+    )
+    r, m, s, p = cast(Any, cell.inputs)[3:]
+    assert [type(declared) for declared in cell.inputs] == [
+        Input,
+        Data,
+        Weight,
+        Fixed,
+        Command,
+        Command,
+        Command,
+    ]
+    assert [declared.name for declared in cell.inputs] == list("abcrmsp")
+    np.testing.assert_array_equal(r.value @ np.arange(4.0), [1, 2, 3, 0])
+    assert m.span == logic.numeral_span(5, H)
+    assert (s.span, s.coupling, m.coupling) == (logic.word_span(2, H), "given", "predicted")
+    identity = logic.lam(logic.endo(H), lambda f: f)
+    assert p.programs[0] == identity
+    assert len(p.programs) == 3
+    assert cell.activation is jnp.tanh
+    np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (1, 9)), np.zeros((1, 3)))
+
+
+def test_the_default_is_the_second_order_cell():
+    """The proof of Example 2.8, whose cell is compared with `SecondOrderCell` in test_instances."""
+    made = cell_of_text(3)
+    assert made.master == logic.dereliction(logic.endo(H))
+    assert [type(declared) for declared in made.inputs] == [Input]
+    linear = cell_of_text(3, inside=()).initialize_carry(jax.random.key(0), (1, 9))
+    np.testing.assert_array_equal(linear, [[1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("proof", "inputs", "message"),
+    [
+        (
+            r"\!x:!E. \!y:!E. x",
+            ("x: guess", "y: input"),
+            r"inputs: got 'x: guess', expected `NAME: SOURCE` with a",
+        ),
+        (r"\!x:!E. x", (": input",), "inputs: got ': input', expected `NAME: SOURCE`"),
+        (r"\!x:!E. x", ("x: input 3",), "inputs: got 'x: input 3', expected `NAME: SOURCE`"),
+        (
+            r"\!x:!H. 0:E",
+            ("x: roll 1",),
+            r"inputs: got 'x: roll 1' for type H, expected a type A -o A for `roll`",
+        ),
+        (
+            r"\!x:!E. x",
+            ("x: given numerals 3",),
+            r"for type H -o H, expected the type of numerals, such as !\(H -o",
+        ),
+        (
+            r"\!x:!E. x",
+            ("x: given y; x",),
+            r"got 'x: given y; x', expected numerals L, words L or terms: line 1",
+        ),
+        (
+            r"\!x:!E. x",
+            ("x: given 3",),
+            r"programs of Command 'x': got type !\(H -o H\) -o H -o H, expected H",
+        ),
+        (r"\!x:!E. x x", ("x: input",), r"proof: line 1, column 11: argument: got `x`"),
+        (
+            r"\x:!E. let !y = x in 0:1",
+            ("x: input",),
+            r"proof: got type !\(H -o H\) -o 1, which after the 1 decl",
+        ),
+        (
+            r"\!x:!E. \h:H. 0:(H[4] & H)",
+            ("x: input",),
+            r"ends in H\[3\] -o H\[4\] & H\[3\], expected an end A -o A",
+        ),
+    ],
+)
+def test_a_mistake_is_named(proof, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        cell_of_text(3, proof, inputs)
