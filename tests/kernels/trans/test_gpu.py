@@ -191,16 +191,15 @@ def test_no_races(monkeypatch):
     """Every read of shared memory is ordered with the copies before and after it, fences included.
 
     The interpreter takes a union of buffers for one piece of memory, whatever slots they are used by, and
-    would report tiles of different slots; so the two have memory of their own here.
+    would report tiles of different slots; so the two have memory of their own here, more than a chip has.
     """
     monkeypatch.setattr(gpu_backward, "union", Apart)
+    monkeypatch.setattr(plans, "check", lambda chip, launches: None)
     shape = Shape("causal", 1, 1, 130, 130, 70, causal=True)
     for warpgroups in (1, 2):
-        check(shape, blocks={"warpgroups": warpgroups, "width": 64}, chip=dataclasses.replace(ONE, memory=2**20))
+        check(shape, blocks={"warpgroups": warpgroups, "width": 64}, chip=ONE)
     monkeypatch.setattr(gpu, "STREAMED_SLOTS", 2)
-    small = dataclasses.replace(LITTLE, memory=84 * 1024)
-    assert not gpu.plan("forward", LONG_CAUSAL.config, *described(LONG_CAUSAL)[:2], chip=small).holds
-    check(LONG_CAUSAL, chip=small)
+    check(LONG_CAUSAL, chip=LITTLE)
 
 
 # ---- without running it
