@@ -814,7 +814,7 @@ def keep_large_blocks(limit: int) -> bool:
     The process keeps up to `limit` MiB of free memory more. Does nothing if `limit` is 0, without this
     library, or if the environment sets its thresholds. Returns whether the library has accepted.
     """
-    chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"} & set(os.environ)
+    chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX"} & set(os.environ)
     if (
         not limit
         or chosen
@@ -826,7 +826,9 @@ def keep_large_blocks(limit: int) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    return all(mallopt(name, limit * 2**20) == 1 for name in (-3, -1))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+    # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, and M_ARENA_MAX: a thread's own heap has room for 64 MiB at most.
+    settings = {-3: limit * 2**20, -1: limit * 2**20, -8: 1}
+    return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

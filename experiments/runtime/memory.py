@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of malloc.h
 MOST = 2047
 """The largest limit in MiB: the C function takes an int."""
 DEFAULT = 1024
@@ -32,12 +32,15 @@ def keep_large_blocks(limit: int = DEFAULT) -> bool:
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= MOST:
         raise ValueError(f"limit: got {limit!r}, expected an integer from 0 to {MOST}, in MiB")
-    chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"} & set(os.environ)
+    chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX"} & set(os.environ)
     if limit == 0 or chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or not _has_glibc():
         return False
     mallopt = ctypes.CDLL(None).mallopt
+    # XLA allocates in threads. A thread's own heap has room for 64 MiB at most; larger blocks come from the
+    # system, whatever the thresholds are. So all threads use the main heap.
     # Not M_TOP_PAD: with it the heap grew by half as much again before calls stopped asking for pages.
-    return all(mallopt(name, limit * 2**20) == 1 for name in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
+    settings = {M_MMAP_THRESHOLD: limit * 2**20, M_TRIM_THRESHOLD: limit * 2**20, M_ARENA_MAX: 1}
+    return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
 def _has_glibc() -> bool:
