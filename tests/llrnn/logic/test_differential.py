@@ -22,7 +22,7 @@ def close(got, want):
 
 def test_the_derivative_of_a_numeral_puts_the_tangent_in_each_place():
     assert str(derivative(numeral(1, A))) == r"\!x. \v. \z. v z"
-    assert str(derivative(numeral(2, A))) == r"(\!x. \v. \z. v (x z)) + (\!x. \v. \z. x (v z))"
+    assert str(derivative(numeral(2, A))) == r"(\!x. \v. \z. x (v z)) + (\!x. \v. \z. v (x z))"
     assert derivative(numeral(0, A)) == Zero(Lolli(Bang(E), Lolli(E, E)))
     assert len(derivative(numeral(5, A)).children) == 5
 
