@@ -53,7 +53,7 @@ class EncoderDecoder(Pretrained, nn.Module):
         to 1 / sqrt(d_z), is what the authors' TP-Transformer used, and "released" is what the authors' code
         used for this architecture. All other parameters follow the released code.
       pad: id of the padding symbol.
-      start: id of the symbol with which decoding begins unless it is told another; None for none.
+      start: id of the symbol that decoding begins with by default; None if it must be given.
       end: id of the symbol that ends an answer, likewise.
       attention_implementation: `implementation` of `jax.nn.dot_product_attention`; None for JAX's choice,
         "cudnn" for fused attention on NVIDIA GPUs (with `dtype` bfloat16).
