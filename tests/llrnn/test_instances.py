@@ -13,7 +13,6 @@ import pytest
 from llrnn import logic
 from llrnn.memory import rings
 from tests.llrnn.instances import (
-    COPY,
     GENERIC,
     HORNER,
     INPUTS,
@@ -21,18 +20,21 @@ from tests.llrnn.instances import (
     WIDTH,
     V,
     W,
-    dihedral,
     elman,
+    higher_order,
+    multiplicative,
+    second_order,
+)
+from tests.llrnn.memory_instances import (
+    COPY,
+    dihedral,
     erased,
     erasing_ntm,
-    higher_order,
     multiple_pattern,
-    multiplicative,
     ntm,
     operator_memory,
     pattern,
     polynomial_step,
-    second_order,
 )
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
