@@ -85,7 +85,7 @@ def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
     step = program.compile_step(state[0], placed)
 
     def call():
-        state[0], trace = step(state[0], placed)
+        state[0], trace = step(state[0], placed, program.key)
         return trace
 
     return min(timing.alternate({case: call}, blocks=3, block_seconds=seconds / 3)[case])

@@ -8,14 +8,16 @@
 
 Comparisons are declared in `experiments/NAME/claims.py`. Interrupted at any moment, the same command
 continues: finished runs are recorded in `claims/NAME.jsonl` in the folder of results, unfinished ones
-continue from their checkpoints in `--workdir`. When all reported seeds are done, the lines of the claims are
-written to `claims.jsonl`.
+continue from their checkpoints in `--workdir`. Compiled programs are kept there, too, unless
+JAX_COMPILATION_CACHE_DIR names another folder: runs that differ in their seed alone share them. When all
+reported seeds are done, the lines of the claims are written to `claims.jsonl`.
 """
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 from absl import flags
 
 from experiments import registry, runtime
@@ -96,6 +98,8 @@ def main() -> None:
         seeds = [int(seed) for seed in values.seeds]
     except ValueError:
         raise ValueError(f"--seeds: got {','.join(values.seeds)}, expected whole numbers") from None
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(Path(values.workdir) / "compiled"))
     end = time.monotonic() + values.seconds
     for name in names:
         comparison, experiment = declared[name]

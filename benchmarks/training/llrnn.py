@@ -49,6 +49,7 @@ def measure(config: llrnn.Config, rate: float, seconds: float) -> dict[str, Any]
     return row | steps.measure(
         lambda: program.compile_chunk(state, config.log_every),
         (state,),
+        given=(program.key,),
         carry=lambda result: result[:1],
         seconds=seconds,
         count={"symbols": symbols * config.log_every, "steps": config.log_every},

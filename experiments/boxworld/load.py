@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from experiments.boxworld.config import ACTIONS, Config
 from experiments.boxworld.engine import Impala, Policy
@@ -73,7 +74,8 @@ def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained
     restored = releasing.restore(path, Impala(config).abstract_state(), step)
     return Trained(
         agent=config.agent.make(),
-        params=jax.tree.map(lambda leaf: leaf[seed], restored.state.params),
+        # By NumPy: JAX would compile a program for every shape.
+        params=jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[seed], restored.state.params)),
         config=config.board.make(),
         step=restored.step,
         frames=restored.step * config.frames_per_step,

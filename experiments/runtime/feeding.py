@@ -32,7 +32,7 @@ class Drawn:
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
         """Makes `length` updates, for which `prepare` must have been called; see `Engine.advance`."""
-        state, trace = self._chunks[length](state)
+        state, trace = self._chunks[length](state, self._program.key)
         return state, jax.device_get(trace)
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Fed:
         for current in range(step, step + length):
             self._ask(current)
             batch = self._pending.pop(current).result()
-            state, trace = self._update(state, batch)(state, batch)
+            state, trace = self._update(state, batch)(state, batch, self._program.key)
             traces.append(trace)
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(traces))
 

@@ -108,9 +108,9 @@ def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     return init, train
 
 
-def initial_state(task: Task) -> TrainState:
-    """Returns the state before the first step; jit it with the desired output shardings."""
-    params_key, extra_key = jax.random.split(run_keys(task.seed)[0])
+def initial_state(task: Task, key: PRNGKeyArray) -> TrainState:
+    """Returns the state before the first step for the first of `run_keys`."""
+    params_key, extra_key = jax.random.split(key)
     params = task.init(params_key)
     extra = task.init_extra(extra_key) if task.init_extra is not None else None
     return TrainState(jnp.int32(0), params, task.optimizer.init(params), extra)
@@ -121,6 +121,9 @@ class Program:
 
     Between calls a state is *placed*: replicated over the mesh or split, as the layout says, or, under
     `pmap`, with a leading axis of devices.
+
+    Attributes:
+        key: the data of the second of `run_keys`, [2] uint32, an argument of all compiled steps.
     """
 
     def __init__(self, task: Task, parallel: str | mesh_lib.Layout):
@@ -137,6 +140,9 @@ class Program:
         self.devices = self.mesh.size
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self._split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
+        # Arguments of the programs, so that runs of several seeds have the same ones, which a compilation
+        # cache keeps. As NumPy's arrays they are on every device.
+        self._init_key, self.key = (np.asarray(jax.random.key_data(key)) for key in run_keys(task.seed))
         self._spread = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
             out_shardings=self._split,
@@ -155,7 +161,7 @@ class Program:
 
     def abstract_state(self) -> TrainState:
         """Returns the shapes, dtypes and shardings of an unplaced state, as restored from a checkpoint."""
-        shapes = jax.eval_shape(lambda: initial_state(self.task))
+        shapes = jax.eval_shape(self._initial, self._init_key)
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             shapes,
@@ -195,7 +201,10 @@ class Program:
         """
         where = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state())
         with self.naming():
-            return jax.jit(lambda: initial_state(self.task), out_shardings=where)()
+            return jax.jit(self._initial, out_shardings=where)(self._init_key)
+
+    def _initial(self, key: Array) -> TrainState:
+        return initial_state(self.task, jax.random.wrap_key_data(key))
 
     def place(self, state: TrainState) -> TrainState:
         """Converts an unplaced state to the form that the compiled programs need."""
@@ -225,29 +234,36 @@ class Program:
 
     def compile_chunk(
         self, state: TrainState, length: int
-    ) -> Callable[[TrainState], tuple[TrainState, Trace]]:
+    ) -> Callable[[TrainState, Array], tuple[TrainState, Trace]]:
         """Compiles `length` updates, with batches drawn on the device, into one call.
 
         Returns:
-            A function from a placed state, which is donated, to the new state and stacked traces [length].
+            A function from a placed state, which is donated, and `key` to the new state and stacked traces
+            [length].
         """
 
-        def chunk(state):
-            return lax.scan(lambda state, _: self._update(state), state, length=length)
+        def chunk(state, key):
+            return lax.scan(lambda state, _: self._update(state, key), state, length=length)
 
-        return self._compile(chunk, state)
+        return self._compile(chunk, state, self.key)
 
     def compile_step(self, state: TrainState, batch: PyTree) -> Callable:
         """Compiles one update for the shapes of a placed state and batch.
 
         Returns:
-            A function from a placed state, which is donated, and a batch to the new state and its trace.
+            A function from a placed state, which is donated, a batch and `key` to the new state and its
+            trace.
         """
-        return self._compile(self._update, state, batch)
+
+        def step(state, batch, key):
+            return self._update(state, key, batch)
+
+        return self._compile(step, state, batch, self.key)
 
     def _compile(self, function: Callable, *arguments: PyTree) -> Callable:
         if self.parallel == "pmap":
-            mapped = jax.pmap(function, axis_name=mesh_lib.AXIS, donate_argnums=0)
+            axes = (*(0 for _ in arguments[:-1]), None)
+            mapped = jax.pmap(function, axis_name=mesh_lib.AXIS, in_axes=axes, donate_argnums=0)
             compiled = mapped.lower(*arguments).compile()
 
             def first_trace(*arguments):
@@ -259,10 +275,11 @@ class Program:
         with self.naming():
             return jax.jit(function, donate_argnums=0, out_shardings=where).lower(*arguments).compile()
 
-    def _update(self, state: TrainState, batch: PyTree = None) -> tuple[TrainState, Trace]:
+    def _update(self, state: TrainState, key: Array, batch: PyTree = None) -> tuple[TrainState, Trace]:
         """Makes one step: draw a batch, differentiate, update. Under pmap it runs on each device."""
         task, extra = self.task, state.extra
-        sample_key, loss_key = jax.random.split(jax.random.fold_in(run_keys(task.seed)[1], state.step))
+        step_key = jax.random.fold_in(jax.random.wrap_key_data(key), state.step)
+        sample_key, loss_key = jax.random.split(step_key)
         if batch is None:
             if task.sample is None:
                 raise ValueError("sample: got None, expected a function when there is no batch")

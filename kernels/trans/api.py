@@ -37,8 +37,8 @@ def trans(
         premise: the relation that it is applied to.
         causal: allow only a <= x; X and A must be equal.
         mask: True where allowed, broadcast to kernel_logits: [..., 1, 1, A] for padding. A row with nothing
-            allowed gives 0 and has no gradient. Logits that are masked, and rows of the premise whose column
-            is masked in every row, are not read: they may be NaN.
+            allowed gives 0 and has no gradient. Logits that are masked or not causal, and rows of the premise
+            whose column is masked in every row, are not read: they may be NaN.
         implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
             "tpu_interpret", or several to try in order.
 

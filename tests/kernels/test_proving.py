@@ -107,21 +107,18 @@ def test_a_kernel_that_hangs_is_given_up():
 
 
 @pytest.mark.slow  # processes that start JAX
-@pytest.mark.parametrize(
-    ("temper", "seconds", "reason"),
-    [
+def test_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(proofs.Path(__file__).resolve().parents[2]))
+    for temper, seconds, reason in (
         ("right", 100, ""),
         ("hanging", 15, "it did not end within 15 s (it was running the gpu kernel)"),
         ("crashing", 100, "its process ended with 11"),
-    ],
-)
-def test_in_a_process_of_its_own(monkeypatch, temper, seconds, reason):
-    monkeypatch.setenv("PYTHONPATH", str(proofs.Path(__file__).resolve().parents[2]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", kernels.KernelFailed)
-        proof = proving.prove_call(call(temper), CHIP, seconds=seconds)
-    assert proof.reason.startswith(reason)
-    assert (proof.state == "passed") == (temper == "right")
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", kernels.KernelFailed)
+            proof = proving.prove_call(call(temper), CHIP, seconds=seconds)
+        assert proof.reason.startswith(reason)
+        assert (proof.state == "passed") == (temper == "right")
 
 
 def test_a_proof_that_took_its_process_down_counts_as_failed():

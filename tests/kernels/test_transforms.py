@@ -1,6 +1,7 @@
 """The three operations under JAX's transformations, against their definitions, and what a mask excludes."""
 
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -120,18 +121,10 @@ SECOND = (grad_of_grad, jvp_of_grad, grad_of_jvp, hessian, vmap_of_one, checkpoi
 
 def is_cheap(transform, name):
     first = transform is jvp or (transform in FIRST and name in CHEAP)
-    return first or (name == "trans" and transform is not hessian)
+    return first or name == "trans"
 
 
-@pytest.mark.parametrize(
-    ("transform", "name"),
-    [
-        pytest.param(transform, name, marks=() if is_cheap(transform, name) else pytest.mark.slow)
-        for transform in (*FIRST, *SECOND)
-        for name in CASES
-    ],
-)
-def test_equals_the_definition(transform, name):
+def compare(transform, name):
     function, arrays = CASES[name]
 
     def of(implementation):
@@ -140,6 +133,32 @@ def test_equals_the_definition(transform, name):
 
     for got, want in zip(of("xla"), of("reference"), strict=True):
         assert jnp.linalg.norm(got - want) <= 1e-5 * jnp.linalg.norm(want) + 1e-7
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [pair for pair in itertools.product((*FIRST, *SECOND), CASES) if is_cheap(*pair)],
+)
+def test_equals_the_definition(transform, name):
+    compare(transform, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("unsigned, masked",),
+        ("signed",),
+        ("trilinear logit",),
+        ("trilinear", "trans, causal"),
+        ("trilinear, all pairs",),
+    ],
+    ids=", ".join,
+)
+def test_every_transformation_equals_the_definition(names):
+    for pair in itertools.product((*FIRST, *SECOND), names):
+        if not is_cheap(*pair):
+            compare(*pair)
 
 
 @pytest.mark.parametrize("name", ["signed", "trans", "trilinear"])
@@ -184,6 +203,9 @@ def test_forward_mode_forms_no_array_over_triples():
 
 def excluding(name):
     """A function, its arrays, and for each array what nobody attends to."""
+    if name == "trans, causal":
+        function, arrays = CASES[name]
+        return function, arrays, (jnp.broadcast_to(~jnp.tri(4, dtype=bool), arrays[0].shape), False)
     if name == "trans":
         allowed = random_mask(2, 1, 5, 4).at[:, :, :, 1].set(False).at[1, :, 2].set(False)
         function, (logits, premise) = functools.partial(trans, mask=allowed), CASES[name][1]
@@ -201,11 +223,20 @@ def excluding(name):
     return function, arrays, (*hidden, hidden[1] & hidden[2], False)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-@pytest.mark.parametrize("implementation", ["xla", pytest.param("tpu_interpret", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["trans", "padding", pytest.param("any", marks=pytest.mark.slow)])
-def test_what_nobody_attends_to_may_hold_anything(name, implementation, value):
+@pytest.mark.parametrize("name", ["trans", "trans, causal", "padding"])
+def test_what_nobody_attends_to_may_hold_anything(name):
     """Results as if it were 0, and gradients of 0."""
+    fill(name, "xla")
+
+
+@pytest.mark.slow
+def test_what_nobody_attends_to_may_hold_anything_in_a_kernel_and_with_any_mask():
+    for name in ("trans", "trans, causal", "padding", "any"):
+        for implementation in ("xla", "tpu_interpret"):
+            fill(name, implementation)
+
+
+def fill(name, implementation):
     function, arrays, hidden = excluding(name)
 
     @jax.jit
@@ -218,11 +249,13 @@ def test_what_nobody_attends_to_may_hold_anything(name, implementation, value):
         return [jnp.where(where, value, x) for where, x in zip(hidden, arrays, strict=True)]
 
     assert any(jnp.any(where) for where in hidden)
-    (got, gradients), (want, expected) = both(*filled(value)), both(*filled(0.0))
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-    for g, e, where in zip(gradients, expected, hidden, strict=True):
-        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6)
-        assert not jnp.any(jnp.where(where, g, 0))
+    want, expected = both(*filled(0.0))
+    for value in (np.nan, np.inf, 1e30):
+        got, gradients = both(*filled(value))
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+        for g, e, where in zip(gradients, expected, hidden, strict=True):
+            np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6)
+            assert not jnp.any(jnp.where(where, g, 0))
 
 
 @pytest.mark.parametrize("name", ["trans", "any"])

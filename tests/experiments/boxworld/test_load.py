@@ -31,7 +31,7 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     assert runtime.params_sha256(one.params) == runtime.params_sha256(other.params)
     assert one.config.horizon == 12
     picture = jnp.zeros((3, 5, 7, 3), jnp.uint8)
-    assert one.policy(one.params, picture).logits.shape == (3, 4)
+    assert jax.eval_shape(one.policy, one.params, picture).logits.shape == (3, 4)
     assert load.steps(workdir) == [2, 4]
     assert load.steps(tmp_path / "folder") == [4]
     first = load.load(workdir, step=2, seed=1)

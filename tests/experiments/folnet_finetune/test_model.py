@@ -12,7 +12,7 @@ from safetensors import numpy as safetensors_numpy
 from experiments.folnet_finetune import model
 from experiments.folnet_finetune.config import get_config
 from experiments.folnet_finetune.train import make_loss
-from experiments.runtime.training import Task, initial_state
+from experiments.runtime.training import Task, initial_state, run_keys
 from folnet import (
     FOLNet,
     FOLNetForQuestionAnswering,
@@ -92,7 +92,7 @@ def test_it_begins_with_the_checkpoints_encoder(tmp_path):
     other = model.begin(dataclasses.replace(config, seed=1), made)["classifier"]["weight"]
     assert (np.asarray(heads["classifier.weight"]) != np.asarray(other)).all()
     scratch = Task(config.seed, 2, model.make_init(made), make_loss(config, made), optax.identity())
-    drawn = jax.jit(lambda: initial_state(scratch).params["classifier"])()
+    drawn = jax.jit(lambda key: initial_state(scratch, key).params["classifier"])(run_keys(config.seed)[0])
     np.testing.assert_allclose(heads["classifier.weight"], drawn["weight"], rtol=1e-6)
     assert not np.asarray(heads["classifier.bias"]).any()
 

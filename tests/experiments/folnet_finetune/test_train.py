@@ -259,24 +259,29 @@ def test_squad_is_answered(checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [task for task in tasks.TASKS if task not in ("rte", "squad2", "clutrr234")])
-def test_every_task_is_learned_from(checkpoint, tmp_path, task):
+def test_every_task_is_learned_from(checkpoint, tmp_path):
     """Trains a few steps on files in the published format of each task."""
     small_tasks.glue(tmp_path)
     small_finetune.write_folio(tmp_path)
     small_finetune.write_clutrr(tmp_path)
-    config = small(tmp_path, checkpoint, task=task, epochs=2)
+    for task in tasks.TASKS:
+        if task not in ("rte", "squad2", "clutrr234"):
+            learn(small(tmp_path, checkpoint, task=task, epochs=2), tmp_path / task)
+
+
+def learn(config, folder):
+    task = config.task
     config.model.dtype = "bfloat16" if task == "folio" else "float32"  # the presets' and the tests'
-    result = run(config, workdir=tmp_path / "run")
+    result = run(config, workdir=folder)
     assert result.step == config.resolved(result.results["rows"]["train"]).steps
     assert np.isfinite(result.metrics["loss"])
-    assert all((tmp_path / "run" / name).is_file() for name in result.results["predictions"])
+    assert all((folder / name).is_file() for name in result.results["predictions"])
     if task == "clutrr23":
         assert len([name for name in result.results["test"] if name.startswith("accuracy/k=")]) == 9
-        assert not (tmp_path / "run/best").exists()
+        assert not (folder / "best").exists()
     else:
         assert result.results["best"]["main"] == max(
-            row["eval/main"] for row in runtime.metrics.read(tmp_path / "run/metrics.jsonl")
+            row["eval/main"] for row in runtime.metrics.read(folder / "metrics.jsonl")
         )
     splits = tasks.TASKS[task].splits
     assert len(result.results["predictions"]) == len(splits) - 1 - (task == "clutrr23")

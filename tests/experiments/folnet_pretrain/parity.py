@@ -62,7 +62,7 @@ def long(source):
     temporary = step.memory_analysis().temp_size_in_bytes
     pairs = f"f32[2,{config.model.relation_size},{LONG},{LONG}]"
     whole = step.as_text().count(pairs)
-    state, trace = step(state, batch)
+    state, trace = step(state, batch, program.key)
     total, share = trace.ratios["loss"]
     return {
         "params": flat(state.params),

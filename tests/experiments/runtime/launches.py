@@ -39,7 +39,11 @@ def launch(arguments):
         if child == 0:
             os.dup2(errors.fileno(), 2)
             sys.argv = ["regression", *arguments]
-            runtime.launch(dataclasses.replace(regression.EXPERIMENT, main=main))
+            try:
+                runtime.launch(dataclasses.replace(regression.EXPERIMENT, main=main))
+            except SystemExit as end:
+                sys.stderr.flush()
+                os._exit(int(end.code or 0))  # to free all that was imported would take longer than the rest
         _, status = os.waitpid(child, 0)
         errors.seek(0)
         return os.waitstatus_to_exitcode(status), errors.read()

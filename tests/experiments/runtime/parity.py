@@ -76,13 +76,11 @@ def carried(parallel):
     return result
 
 
-def accumulated(parallel):
-    """Runs with a batch of sixteen in parts, two rows per device."""
-    return run(parallel, 2)
-
-
 def dropped(parallel):
-    """Runs with dropout: which inputs are dropped is drawn for the rows that the loss is given."""
+    """Runs with dropout, with batches of sixteen in one part and in two (on eight devices of one row each).
+
+    Which inputs are dropped is drawn for the rows that the loss is given.
+    """
 
     def loss(params, batch, key):
         kept = jax.random.bernoulli(key, 0.5, batch["x"].shape)
@@ -149,7 +147,7 @@ def split():
 
 def main(modes):
     """Runs every kind in all modes."""
-    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated}
+    kinds = {"drawn": drawn, "fed": fed, "carried": carried}
     results: dict[str, Any] = {
         kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()
     }

@@ -21,12 +21,6 @@ def test_eight_devices_compute_what_one_does(outcomes, kind, parallel):
     assert_close(outcomes[0][kind][parallel], outcomes[1][kind]["jit"])
 
 
-@pytest.mark.parametrize("parallel", ["jit", "shard_map", "pmap"])
-def test_a_batch_in_parts_is_the_whole_batch(outcomes, parallel):
-    for outcome in (outcomes[0]["accumulated"][parallel], outcomes[1]["accumulated"]["jit"]):
-        assert_close(outcome, outcomes[1]["drawn"]["jit"])
-
-
 def test_a_state_split_over_devices_is_trained_saved_and_continued(outcomes):
     assert_close(outcomes[0]["split"], outcomes[1]["drawn"]["jit"])
 
@@ -41,7 +35,7 @@ def test_every_row_of_every_step_draws_with_its_own_key(outcomes, parallel):
 
 
 @pytest.mark.parametrize("parallel", ["jit", "shard_map", "pmap"])
-def test_dropout_depends_neither_on_devices_nor_on_parts(outcomes, parallel):
+def test_neither_sums_nor_dropout_depend_on_devices_or_parts(outcomes, parallel):
     one = outcomes[1]["dropped"]["jit"][0]
     assert abs(one["loss"] - outcomes[1]["drawn"]["jit"]["loss"]) > 1e-3
     for outcome in (*outcomes[0]["dropped"][parallel], outcomes[1]["dropped"]["jit"][1]):
