@@ -73,8 +73,8 @@ $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 	  $(AOT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    -r constraints-aot.txt; touch $@)
 
-aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, with neither here (about 10 minutes)
-	@$(call timed,kernels compiled for chips that are not here (about 10 minutes),$(AOT)/bin/python -m benchmarks.aot)
+aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, with neither here (about 25 minutes)
+	@$(call timed,kernels compiled for chips that are not here (about 25 minutes),$(AOT)/bin/python -m benchmarks.aot)
 
 clean:  ## remove what setup, run and the tests made
 	rm -rf .venv $(AOT) build showcase tour runs .pytest_cache .ruff_cache .hypothesis

@@ -235,8 +235,11 @@ def all_cases(platform: str) -> Iterator[Case]:
 
 
 def to_compile() -> list[Case]:
-    """Returns one case for every kernel, logit and dtype, for slow compilers."""
-    two = two_simplicial_shapes
+    """Returns one case for every kernel, logit and dtype, and the corners of what kernels are written for.
+
+    That is few enough for slow compilers.
+    """
+    two, small, wide = two_simplicial_shapes, *two_simplicial_shapes.CORNERS
     return [
         two_simplicial(two.VIRTUAL, jnp.bfloat16),
         two_simplicial(two.VIRTUAL, jnp.float32),
@@ -248,6 +251,14 @@ def to_compile() -> list[Case]:
         trans(_named("decoder, long"), jnp.bfloat16),
         trilinear(trilinear_shapes.FBGEMM[1], jnp.bfloat16),
         trilinear(trilinear_shapes.UNGROUPED, jnp.bfloat16),
+        two_simplicial(small, jnp.bfloat16, "trilinear"),
+        two_simplicial(small, jnp.float32),
+        two_simplicial(wide, jnp.bfloat16),
+        two_simplicial(wide, jnp.float32),
+        two_simplicial(wide, jnp.float32, "trilinear"),
+        two_simplicial(dataclasses.replace(wide, features=126, value_features=128), jnp.float32, "signed"),
+        trans(trans_shapes.CORNER, jnp.bfloat16),
+        trilinear(trilinear_shapes.CORNER, jnp.bfloat16),
     ]
 
 

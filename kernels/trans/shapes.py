@@ -57,6 +57,9 @@ SMALL = (
     ),
 )
 
+# The longest kernel, for a single column.
+CORNER = Shape("corner, 8192 x 1", 1, 1, rows=8192, columns=8192, outputs=1)
+
 # Chen (2023), Table 8: 64 binary features and 128 tokens in pre-training; Section 4.3: 384 (SQuAD) and 512
 # (FOLIO) tokens in fine-tuning. 12 heads are those of the unary branch of the base model.
 REAL = (

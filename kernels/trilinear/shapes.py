@@ -87,6 +87,7 @@ FBGEMM = tuple(
 )
 LONG = Shape("N=16384 H=64 w=32,512", 4, 16384, 64, 1, 128, 32, 512)
 UNGROUPED = Shape("N=2048 H=G=16 w=32,256", 2, 2048, 16, 16, 64, 32, 256)
+CORNER = Shape("corner, all pairs D=128", 1, 16384, 128, 1, 128, causal=False)
 ACCELERATOR = (*FBGEMM, LONG, UNGROUPED)
 
 # The same on two cores, in about a second.

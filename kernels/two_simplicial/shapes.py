@@ -56,6 +56,12 @@ VIRTUAL_64 = Shape("virtual-64", batch=8, heads=8, queries=1024, keys=32, featur
 # M = N, every triple of entities.
 FULL = Shape("full", batch=8, heads=8, queries=256, keys=256, features=64)
 
+# The least and the greatest that kernels are written for.
+CORNERS = (
+    Shape("corner, M=8", batch=1, heads=1, queries=1, keys=8, features=1),
+    Shape("corner, M=4096", batch=1, heads=1, queries=8, keys=4096, features=128),
+)
+
 # The same on two cores, in a second.
 VIRTUAL_SMALL = Shape("virtual-small", batch=2, heads=4, queries=1024, keys=32, features=48)
 FULL_SMALL = Shape("full-small", batch=2, heads=1, queries=256, keys=256, features=32)
