@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels.two_simplicial import reference
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
 
@@ -31,7 +30,7 @@ NAMES = ("query", "key1", "key2", "value", "bilinear")
 
 
 class Answer(NamedTuple):
-    """What the reference gives in float64 for inputs that were exactly representable in their own type."""
+    """What the definition gives in float64 for inputs that were exactly representable in their own type."""
 
     out: np.ndarray
     lse: np.ndarray
@@ -122,21 +121,86 @@ def cotangent(arrays: tuple[Any, ...], seed: int = 1) -> np.ndarray:
 
 
 def expected(config: Config, arrays: tuple[Any, ...], dout: Any) -> Answer:
-    """Output, log-sum-exp and gradients by autodiff of the reference in float64."""
+    """Output, log-sum-exp and gradients in float64, in NumPy (so that no definition has to be compiled).
+
+    Letters as in `kernels.two_simplicial.reference`, whose gradients are compared with these.
+    """
     *inputs, allowed = arrays
-    with jax.enable_x64(True):
-        inputs = [np.asarray(a, np.float64) for a in inputs]
-        out, lse, gradients = _with_gradients(config, inputs, allowed, np.asarray(dout, np.float64))
-    return Answer(np.asarray(out), np.asarray(lse), tuple(np.asarray(g) for g in gradients))
+    query, key1, key2, value, bilinear = (np.asarray(a, np.float64) for a in inputs)
+    query, key1, key2, value = (np.moveaxis(a, 2, 1) for a in (query, key1, key2, value))
+    dout = np.moveaxis(np.asarray(dout, np.float64), 2, 1)
+
+    logit, logit_pullback = _logits(config, query, key1, key2)
+    allowed = np.broadcast_to(True if allowed is None else np.asarray(allowed)[:, None], logit.shape)
+    top = np.max(logit, axis=(-2, -1), keepdims=True, where=allowed, initial=-1e300)
+    weight = np.where(allowed, np.exp(np.where(allowed, logit - top, 0)), 0)
+    total = weight.sum((-2, -1), keepdims=True)
+    lse = np.where(total > 0, np.log(np.where(total > 0, total, 1)) + top, 0)[..., 0, 0]
+    weight = weight / np.where(total > 0, total, 1)
+
+    half = _einsum("hfrs,bhjr->bhjfs", bilinear, value)
+    pairs = _einsum("bhjfs,bhks->bhjkf", half, value)
+    out = _einsum("bhijk,bhjkf->bhif", weight, pairs)
+
+    dpairs = _einsum("bhijk,bhif->bhjkf", weight, dout)
+    dhalf = _einsum("bhjkf,bhks->bhjfs", dpairs, value)
+    dvalue = _einsum("bhjfs,hfrs->bhjr", dhalf, bilinear) + _einsum("bhjkf,bhjfs->bhks", dpairs, half)
+    dbilinear = _einsum("bhjfs,bhjr->hfrs", dhalf, value)
+    dweight = _einsum("bhif,bhjkf->bhijk", dout, pairs)
+    dlogit = weight * (dweight - (weight * dweight).sum((-2, -1), keepdims=True))
+    gradients = *logit_pullback(dlogit), dvalue
+    back = [np.moveaxis(a, 1, 2) for a in (out, *gradients)]
+    return Answer(back[0], lse, (*back[1:], dbilinear))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _with_gradients(config, inputs, allowed, dout):
-    def function(*inputs):
-        return reference.two_simplicial_attention(config, *inputs, mask=allowed)
+_einsum = functools.partial(np.einsum, optimize=True)
 
-    out, pull, lse = jax.vjp(function, *inputs, has_aux=True)
-    return out, lse, pull(dout)
+
+def _logits(config, query, key1, key2):
+    """The logits of heads-first arrays, and the function from their cotangent to those of the arrays."""
+    if config.logit == "unsigned":
+        ab, ac, bc = (
+            _einsum("bhxd,bhyd->bhxy", *two) for two in ((query, key1), (query, key2), (key1, key2))
+        )
+        ab, ac, bc = ab[..., None], ac[:, :, :, None], bc[:, :, None]
+        aa, bb, cc = ((a * a).sum(-1) for a in (query, key1, key2))
+        aa, bb, cc = aa[..., None, None], bb[:, :, None, :, None], cc[:, :, None, None]
+        norm = np.sqrt(ab**2 * cc + bc**2 * aa + ac**2 * bb - 2 * ab * ac * bc + config.eps**2)
+
+        def pullback(dlogit):
+            dsquare = config.scale * dlogit / norm / 2
+            dab = (dsquare * (2 * ab * cc - 2 * ac * bc)).sum(4)
+            dac = (dsquare * (2 * ac * bb - 2 * ab * bc)).sum(3)
+            dbc = (dsquare * (2 * bc * aa - 2 * ab * ac)).sum(2)
+            daa, dbb, dcc = (
+                2 * (dsquare * other**2).sum(axes)[..., None]
+                for other, axes in ((bc, (3, 4)), (ac, (2, 4)), (ab, (2, 3)))
+            )
+            return (
+                dab @ key1 + dac @ key2 + daa * query,
+                dab.swapaxes(2, 3) @ query + dbc @ key2 + dbb * key1,
+                dac.swapaxes(2, 3) @ query + dbc.swapaxes(2, 3) @ key1 + dcc * key2,
+            )
+
+        return config.scale * norm, pullback
+
+    def times(a, b):
+        """The product of two vectors whose product with the third is the logit."""
+        if config.logit == "trilinear":
+            return config.scale * a * b
+        cut = (x.reshape(*x.shape[:-1], -1, 3) for x in (a, b))
+        product = config.scale * np.cross(*cut)
+        return product.reshape(*product.shape[:-2], -1)
+
+    first, second = key1[:, :, :, None], key2[:, :, None]
+    both = times(first, second)
+
+    def pullback_of_product(dlogit):
+        moved = _einsum("bhijk,bhid->bhjkd", dlogit, query)
+        dquery = _einsum("bhijk,bhjkd->bhid", dlogit, both)
+        return dquery, times(second, moved).sum(3), times(moved, first).sum(2)
+
+    return _einsum("bhid,bhjkd->bhijk", query, both), pullback_of_product
 
 
 def error(got: Any, want: np.ndarray, floor: float = 0.1) -> float:
@@ -156,7 +220,7 @@ def check(got: Any, want: np.ndarray, tolerance: float, name: str = "array", flo
 def check_answer(
     got: tuple[Any, Any, tuple[Any, ...]], want: Answer, tolerance: float, *, floor: float = 0.1
 ) -> None:
-    """Output, log-sum-exp and all gradients (as (out, lse, gradients)) against the reference's.
+    """Output, log-sum-exp and all gradients (as (out, lse, gradients)) against the definition's.
 
     The log-sum-exp is never rounded to 16 bits: it has more digits whatever the tolerance of the others.
     """

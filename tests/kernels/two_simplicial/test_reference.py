@@ -1,5 +1,6 @@
 """The definition against loops over the paper's formulas, and what the paper says of them."""
 
+import functools
 import itertools
 
 import jax
@@ -71,6 +72,27 @@ def test_is_the_loop_over_triples(config, mask):
     want_out, want_lse = by_hand(config, *arrays)
     cases.check(out, want_out, 1e-12, "out")
     cases.check(lse, want_lse, 1e-12, "lse")
+
+
+@pytest.mark.parametrize(
+    ("config", "mask"),
+    [(cases.SOFT, "some rows"), (TRILINEAR, "random"), (SIGNED, "padding")],
+    ids=lambda x: getattr(x, "logit", x),
+)
+def test_gradients_are_those_that_other_paths_are_compared_with(config, mask):
+    """Autodiff against derivatives by hand."""
+    *inputs, allowed = arrays = cases.arrays(shapes.TINY, mask=mask, dtype=np.float64)
+    dout = cases.cotangent(arrays)
+
+    @jax.jit
+    def both(inputs, dout):
+        function = functools.partial(two_simplicial_attention, config, mask=allowed)
+        out, pullback, lse = jax.vjp(function, *inputs, has_aux=True)
+        return out, lse, pullback(dout)
+
+    with jax.enable_x64(True):
+        got = both(inputs, dout)
+    cases.check_answer(got, cases.expected(config, arrays, dout), 1e-12)
 
 
 @pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda c: c.logit)
