@@ -263,11 +263,13 @@ def test_a_row_with_nothing_allowed_stops_cotangents(name):
     """Normalising its result of 0 gives NaN."""
     function, arrays, _ = excluding(name)
 
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
     def of(x, fill):
         out = function(x, *arrays[1:])
         empty = (out == 0).all(-1, keepdims=True)
-        return (jnp.where(empty, fill, 1) * out).sum()
+        return (jnp.where(empty, fill, 1) * out).sum(), empty.any()
 
-    assert (function(*arrays) == 0).all(-1).any()
-    got, want = (jax.grad(of)(arrays[0], fill) for fill in (jnp.nan, 0.0))
+    (got, some), (want, _) = (of(arrays[0], fill) for fill in (jnp.nan, 0.0))
+    assert some
     np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -258,22 +258,32 @@ def test_no_mask_where_the_window_is_exact():
 def test_layout_and_back(shape):
     query = jnp.asarray(np.random.default_rng(0).normal(size=shape.query), jnp.float32)
     key = jnp.asarray(np.random.default_rng(1).normal(size=shape.key), jnp.float32)
-    plan = gpu_layout.geometry(shape.config, query, key)
-    rows = gpu_layout.as_rows(plan, query)
-    assert rows.shape[1] % ROWS == 0
-    np.testing.assert_array_equal(gpu_layout.from_rows(plan, rows, shape.batch), query)
-    numbers = query[..., 0].swapaxes(1, 2)
-    found = gpu_layout.row_scalars(plan, jnp.asarray(numbers))
-    np.testing.assert_array_equal(found, rows[..., 0])
-    np.testing.assert_array_equal(gpu_layout.from_row_scalars(plan, found, shape.batch), numbers)
-    keys = gpu_layout.as_keys(plan, key)
-    np.testing.assert_array_equal(gpu_layout.from_keys(plan, keys, shape.batch), key)
+    plan, columns = gpu_layout.geometry(shape.config, query, key), 64
+    numbers = np.asarray(query)[..., 0].swapaxes(1, 2)
+    several = sorted({0, plan.rows // ROWS // 2, plan.rows // ROWS - 1})
 
-    columns = 64
-    windows = np.asarray(gpu_layout.as_windows(plan, key, columns))
+    @jax.jit
+    def both_ways(query, key, numbers, several):
+        rows, keys = gpu_layout.as_rows(plan, query), gpu_layout.as_keys(plan, key)
+        scalars = gpu_layout.row_scalars(plan, numbers)
+        back = (
+            gpu_layout.from_rows(plan, rows, shape.batch),
+            gpu_layout.from_keys(plan, keys, shape.batch),
+            gpu_layout.from_row_scalars(plan, scalars, shape.batch),
+        )
+        windows = gpu_layout.as_windows(plan, key, columns)
+        return rows, keys, scalars, back, windows, [plan.window(tile, columns) for tile in several]
+
+    rows, keys, scalars, back, windows, of_tiles = both_ways(query, key, numbers, several)
+    assert rows.shape[1] % ROWS == 0
+    for got, want in zip(back, (query, key, numbers), strict=True):
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(scalars, rows[..., 0])
+
+    windows = np.asarray(windows)
     copies = len(plan.fronts(columns))
-    for tile in {0, plan.rows // ROWS // 2, plan.rows // ROWS - 1}:
-        copy, front, low, tiles = (int(x) for x in plan.window(jnp.int32(tile), columns))
+    for found in of_tiles:
+        copy, front, low, tiles = map(int, found)
         start, size = low + front, tiles * columns
         assert start >= 0
         assert start % ALIGNMENT == 0

@@ -101,7 +101,7 @@ def test_numerical_derivatives():
     with jax.enable_x64(True):
         arrays = [jnp.asarray(a) for a in cases.make(shape, "float64")[0]]
         check_grads(
-            lambda *x: trilinear_attention(*x, window1=2, window2=4, causal=True),
+            jax.jit(lambda *x: trilinear_attention(*x, window1=2, window2=4, causal=True)),
             arrays,
             order=1,
             modes=["rev"],

@@ -143,12 +143,12 @@ def test_types_meet_in_the_widest():
 
 def test_permuting_pairs_and_queries():
     """Keys permuted together with their values change nothing; permuted queries permute the output."""
-    given = arguments(shapes.ODD)
-    out = two_simplicial_attention(**given)
+    given, attention = arguments(shapes.ODD), jax.jit(two_simplicial_attention)
+    out = attention(**given)
     rng = np.random.default_rng(3)
     order, queries = rng.permutation(shapes.ODD.keys), rng.permutation(shapes.ODD.queries)
     moved = {name: given[name][:, order] for name in ("key1", "key2", "value")}
-    got = two_simplicial_attention(**{**given, **moved, "query": given["query"][:, queries]})
+    got = attention(**{**given, **moved, "query": given["query"][:, queries]})
     np.testing.assert_allclose(got, out[:, queries], rtol=2e-5, atol=1e-5)
 
 
