@@ -4,6 +4,7 @@ On a CPU every product is exact, so no value shows this: the traced programs do.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,9 @@ from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import reference as two_reference
 from kernels.two_simplicial import tpu as two_tpu
 from kernels.two_simplicial import xla as two_xla
+from tests.kernels.trans import cases as trans_cases
+from tests.kernels.trilinear import cases as trilinear_cases
+from tests.kernels.two_simplicial import cases as two_cases
 
 SIZES = {
     "two_simplicial": [(2, 5, 2, 6), (2, 9, 2, 6), (2, 9, 2, 6), (2, 9, 2, 4), (2, 7, 4, 4)],
@@ -108,6 +112,12 @@ TWO = drawn((1, 6, 1, 48), (1, 9, 1, 48), (1, 9, 1, 48), (1, 9, 1, 12), (1, 12, 
 PAIR = drawn((2, 6, 1, 24), (2, 2, 1, 24), (2, 2, 1, 24), (2, 2, 1, 12), (1, 12, 12, 12))
 RELATIONS = drawn((1, 2, 24, 24), (1, 2, 24, 20))
 GROUPED = drawn((1, 20, 2, 32), *[(1, 20, 1, 32)] * 4)
+EXACT: dict[str, Any] = {
+    "two_simplicial_attention": lambda *call: two_cases.expected(*call).gradients,
+    "trans": lambda *call: list(trans_cases.answers(*call).values())[2:],
+    "trilinear_attention": lambda *call: list(trilinear_cases.answers(*call).values())[2:],
+}
+"""Gradients in float64 of a config, arrays with masks, and a cotangent, by operation."""
 GRADIENTS = {
     **{
         logit: (two_api.OPERATION, two_reference.Config(logit), TWO, (None,))
@@ -149,20 +159,18 @@ def test_gradients_in_bfloat16_are_as_accurate_as_those_of_the_definition(name):
     def gradients(function):  # compiled once for all deviations
         return jax.jit(lambda cotangent, *x: jax.vjp(function, *x)[1](cotangent))
 
-    exact_gradients, *others = gradients(definition), gradients(call), gradients(definition)
+    functions = gradients(call), gradients(definition)
     shape = jax.eval_shape(definition, *map(jnp.asarray, given)).shape
     cotangent = jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.bfloat16)
     for deviation in DEVIATIONS:
         arrays = [jnp.asarray(deviation * x, jnp.bfloat16) for x in given]
-        with jax.enable_x64(True):
-            wide = [x.astype(jnp.float64) for x in (cotangent, *arrays)]
-            exact = [np.asarray(x) for x in exact_gradients(*wide)]
+        exact = EXACT[operation.name](config, (*arrays, *masks), cotangent)
         mine, plain = (
             [
                 np.linalg.norm(np.asarray(x, np.float64) - y)
                 for x, y in zip(function(cotangent, *arrays), exact, strict=True)
             ]
-            for function in others
+            for function in functions
         )
         for own, its, want in zip(mine, plain, exact, strict=True):
             assert own <= 2 * max(its, 1e-3 * np.linalg.norm(want)), (deviation, own, its)
