@@ -4,6 +4,11 @@ from experiments import runtime
 from experiments.llrnn import claims, load, showcase, tour, train
 from experiments.llrnn.config import Config, get_config
 
+
+def _kind(cell: str) -> str:
+    return "a location-addressed NTM" if cell == "ntm" else f"a {cell} cell"
+
+
 EXPERIMENT = runtime.Experiment(
     config=Config,
     presets=get_config,
@@ -13,9 +18,11 @@ EXPERIMENT = runtime.Experiment(
     tour_stop=tour.tour_stop,
     showcase=showcase.showcase,
     card=runtime.Card(
-        title=lambda config: f"a {config.cell.name} cell on the task {config.task}",
+        title=lambda config: f"{_kind(config.cell.name)} on the task {config.task}",
         data="No external data: `llrnn.tasks` generates the sequences.",
-        limits="Trained on a single task; not evaluated beyond the lengths in the table.",
+        limits="Trained on a single task; not evaluated beyond the lengths in the table. A proof denotes "
+        "how the cell combines state, commands and memory; softmax, activation and the sharpening of "
+        "addresses are not part of it.",
     ),
     claims=claims.CLAIMS,
 )
