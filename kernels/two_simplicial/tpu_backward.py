@@ -21,17 +21,16 @@ in float32. For the same reason bfloat16 products take W, P, k1 * k2 and, for dq
 numbers each.
 """
 
-import functools
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array
 
 from kernels.softmax import LOG2E
 from kernels.two_simplicial import tpu_tiles as tiles
+from kernels.two_simplicial import tpu_weights as weights
 from kernels.two_simplicial.tpu_forward import (
     LN2,
     in_order,
@@ -203,7 +202,7 @@ def _delta_kernel(spec: Spec, r: SimpleNamespace) -> None:
         for ref in (r.total, r.change_sum):
             ref[...] = jnp.zeros(ref.shape, jnp.float32)
 
-    _pairs(spec, r)
+    weights.pairs(spec, r)
     _dweights(spec, r)
     if not spec.unsigned:
         tiles.product_logits(spec, r)
@@ -216,11 +215,11 @@ def _delta_kernel(spec: Spec, r: SimpleNamespace) -> None:
         for rows, second in tiles.strips(spec, j):
             if spec.unsigned:
                 s = tiles.squares(spec, r, j, rows, second)
-                weight, _ = _unsigned_weight(spec, r, s, j, second, lse)
+                weight, _ = weights.unsigned_weight_of(spec, r, s, j, second, lse)
                 if spec.biased:
                     weight = weight * tiles.across(spec, r.there_column[rows, :])
             else:
-                weight = _weight(spec, r, j, rows, second, lse)
+                weight = weights.weight_of(spec, r, j, rows, second, lse)
             total += jnp.sum(weight, axis=0)
             change += jnp.sum(weight * tiles.registers(r.dp[rows, :]), axis=0)
         return total, change
@@ -244,7 +243,7 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
     start, _ = tiles.walk(2, 3)
     row_starts, _ = tiles.walk(3)
     offset = pl.program_id(3) * spec.plan.partners
-    _pairs(spec, r)
+    weights.pairs(spec, r)
     _dweights(spec, r)
     if not spec.unsigned:
 
@@ -253,7 +252,7 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
             r.dq[...] = jnp.zeros(r.dq.shape, jnp.float32)
 
         tiles.product_logits(spec, r)
-        _changes(spec, r)
+        weights.changes(spec, r)
 
         def add(rows):
             for n in range(spec.copies):
@@ -278,7 +277,7 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
         daa = dx
         for rows, second in tiles.strips(spec, j):
             s = tiles.squares(spec, r, j, rows, second)
-            _, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
+            _, h = weights.unsigned_change_of(spec, r, s, j, rows, second, lse, delta)
             h = h * tiles.across(spec, s.norms * LN2)  # 2 norms h: dT has a factor ln(2) / 2
             hy = h * tiles.across(spec, s.y)
             of_all = pl.ds(pl.multiple_of(offset + second.start, SUBLANES), second.size)
@@ -305,7 +304,7 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
 
     @pl.when(of_pairs_begins)
     def _():
-        _pairs(spec, r)
+        weights.pairs(spec, r)
         for ref in (r.dw, *sums):
             ref[...] = jnp.zeros(ref.shape, jnp.float32)
 
@@ -314,7 +313,7 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
         _unsigned_sums(spec, r)
     else:
         tiles.product_logits(spec, r)
-        _changes(spec, r, r.weights)
+        weights.changes(spec, r, r.weights)
         q = r.q[...].astype(spec.dtype)
 
         def add(rows):
@@ -356,10 +355,10 @@ def _unsigned_sums(spec: Spec, r: SimpleNamespace) -> None:
     def fold(j, carry):
         for rows, second in tiles.strips(spec, j):
             s = tiles.squares(spec, r, j, rows, second)
-            weight, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
-            _keep(spec, r.weights, rows, weight)
-            r.norm_sum[rows, :] += _lanes_of(tiles.flat(h * s.inner))
-            r.y_sum[rows, :] += _lanes_of(tiles.flat(h * (aa * tiles.across(spec, s.y) - s.x * s.z)))
+            weight, h = weights.unsigned_change_of(spec, r, s, j, rows, second, lse, delta)
+            weights.keep(spec, r.weights, rows, weight)
+            r.norm_sum[rows, :] += weights.lanes_of(tiles.flat(h * s.inner))
+            r.y_sum[rows, :] += weights.lanes_of(tiles.flat(h * (aa * tiles.across(spec, s.y) - s.x * s.z)))
         return carry
 
     tiles.over_first(spec, fold)
@@ -400,67 +399,3 @@ def _value_gradients(spec: Spec, r: SimpleNamespace, of_all: Any) -> None:
             r.dv[of_all, :] += tiles.dot(part, r.g[j, :e, :], (1, 1))
         if spec.narrow:
             r.dv[of_all, :] += tiles.dot(dw.astype(spec.dtype), r.g[j, e:, :], (1, 1))
-
-
-# ---- weights and gradients of logits
-# -----------------------------------------------------------------
-
-
-def _pairs(spec: Spec, r: SimpleNamespace) -> None:
-    """Values and numbers of a tile's pairs."""
-    tiles.values(spec, r)
-    if spec.unsigned:
-        tiles.columns(spec, r.y_column, r.y[...])
-        tiles.columns(spec, r.norm_column, r.norms[...])
-    else:
-        tiles.bias_columns(spec, r)
-
-
-def _unsigned_weight(spec, r, s, j, second, lse) -> tuple[Array, Array]:
-    """The weights of a strip, and the inverse of their logits."""
-    inverse = jax.lax.rsqrt(s.square)
-    weight = jnp.exp2(s.square * inverse - lse)
-    if spec.masked:
-        weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
-    return weight, inverse
-
-
-def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[Array, Array]:
-    """The weights of a strip, and the gradient of the squared logits without its factor ln(2) / 2."""
-    weight, inverse = _unsigned_weight(spec, r, s, j, second, lse)
-    return weight, weight * inverse * (tiles.registers(r.dp[rows, :]) - delta)
-
-
-def _weight(spec, r, j, rows, second, lse) -> Array:
-    """The weights of a strip, where logits are products."""
-    weight = jnp.exp2(tiles.scaled(spec, r, rows) - lse)
-    if spec.masked:
-        weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
-    return weight
-
-
-def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
-    """Gradients of logits (times their scale later), where logits are products; the weights too if wanted."""
-    lse, delta = r.lse[...][None], r.delta[...][None]
-
-    def fold(j, carry):
-        for rows, second in tiles.strips(spec, j):
-            weight = _weight(spec, r, j, rows, second, lse)
-            if weights is not None:
-                _keep(spec, weights, rows, weight)
-            change = weight * (tiles.registers(r.dp[rows, :]) - delta)
-            _keep(spec, r.change, rows, change)
-        return carry
-
-    tiles.over_first(spec, fold)
-
-
-def _keep(spec: Spec, to: Any, rows: Any, strip: Array) -> None:
-    """Keeps a strip in the type of products: exactly as two numbers, rounded where there is room for one."""
-    for n, part in enumerate(spec.exact(tiles.flat(strip))[: to.shape[0]]):
-        to[n, rows, :] = part
-
-
-def _lanes_of(x: Array) -> Array:
-    """Sums the queries of a tile to the lanes of a register, without crossing them."""
-    return functools.reduce(jnp.add, jnp.split(x, x.shape[1] // LANES, axis=1))
