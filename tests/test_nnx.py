@@ -22,7 +22,7 @@ import folnet
 import simplicial
 import tp_transformer
 from llrnn import memory
-from tests.simplicial.small import parameters
+from tests.simplicial.small import of_shapes, parameters
 from tests.small_modules import (
     FEW,
     NTM,
@@ -105,8 +105,47 @@ def test_every_public_module_has_a_row():
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_calls_gradients_and_initial_parameters_are_linens(kind):
-    """The programs are the same, so compiled alike they return the same bits."""
+def test_calls_and_initial_parameters_are_linens(kind):
+    """The programs are the same, so compiled alike they return the same bits, and so do their gradients."""
+    row = ROWS[kind]
+    module, key, traced = row.module, jax.random.key(7), {}
+
+    def initial(key):
+        traced["params"] = module.init(key, *row.inputs, **row.options)["params"]
+        return traced["params"]
+
+    def wrapped_initial(key):
+        model = bridge.ToNNX(module).lazy_init(*row.inputs, **row.options, rngs=key)
+        traced["model"] = nnx.split(model)
+        return in_linen(model)
+
+    same_program(initial, (key,), wrapped_initial, (key,))
+    params = of_shapes(traced["params"])
+    graph, state = traced["model"]
+    nnx.replace_by_pure_dict(state, params)
+
+    def linen(params, inputs, key):
+        rngs = {"dropout": nnx.Rngs(dropout=key).dropout()}
+        return module.apply({"params": params}, *inputs, **row.with_dropout, rngs=rngs)
+
+    def wrapped(state, inputs, key):
+        model = nnx.merge(graph, state)
+        return model(*inputs, **row.with_dropout, rngs=nnx.Rngs(dropout=key))
+
+    same_program(linen, (params, row.inputs, key), wrapped, (state, row.inputs, key))
+
+
+DIFFERENTIATED = (
+    simplicial.TwoSimplicialAttention,
+    tp_transformer.TPMultiHeadAttention,
+    folnet.FOLNetForSequenceClassification,
+    memory.NTMCell,
+)
+
+
+@pytest.mark.parametrize("kind", DIFFERENTIATED, ids=lambda kind: kind.__name__)
+def test_gradients_are_linens(kind):
+    """Of one module per package: the programs of the calls, above, determine those of their gradients."""
     row = ROWS[kind]
     module, key = row.module, jax.random.key(7)
     params = parameters(module, *row.inputs, **row.options)["params"]
@@ -132,14 +171,6 @@ def test_calls_gradients_and_initial_parameters_are_linens(kind):
         return value, nnx.to_pure_dict(grads)
 
     same_program(linen, (params, row.inputs, key), wrapped, (state, row.inputs, key))
-
-    def initial(key):
-        return module.init(key, *row.inputs, **row.options)["params"]
-
-    def wrapped_initial(key):
-        return in_linen(bridge.ToNNX(module).lazy_init(*row.inputs, **row.options, rngs=key))
-
-    same_program(initial, (key,), wrapped_initial, (key,))
 
 
 def test_initial_parameters_of_other_keys():

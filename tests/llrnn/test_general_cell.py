@@ -56,7 +56,12 @@ def test_draft_equation_on_a_product_state():
         "input": {"kernel": rng.normal(size=(2, 5)), "bias": rng.normal(size=5)},
         "alpha": alpha.ravel(),
     }
-    new, output = cell.apply({"params": params}, jnp.asarray(h), jnp.asarray(x))
+
+    @jax.jit
+    def run(h, x):
+        return cell.apply({"params": params}, h, x)
+
+    new, output = jax.device_get(run(h, x))
     for row, (m, n, rest) in enumerate(zip(x[:, :2], x[:, 2:5], x[:, 5:], strict=True)):
         first, second = h[row, :2], h[row, 2:]
         fg = f @ g
@@ -76,12 +81,10 @@ def test_draft_equation_on_a_product_state():
     np.testing.assert_array_equal(new, output)
     np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (2, 7)), [[1, 1, 0, 0, 0]] * 2)
     # any number of batch axes, including none
-    flat, _ = cell.apply({"params": params}, jnp.asarray(h[0]), jnp.asarray(x[0]))
+    flat, _ = run(h[0], x[0])
     np.testing.assert_allclose(flat, new[0], rtol=1e-9)
-    folded, _ = cell.apply(
-        {"params": params}, jnp.asarray(h.reshape(2, 2, 5)), jnp.asarray(x.reshape(2, 2, 7))
-    )
-    np.testing.assert_allclose(folded.reshape(4, 5), new, rtol=1e-9)
+    folded, _ = run(h.reshape(2, 2, 5), x.reshape(2, 2, 7))
+    np.testing.assert_allclose(np.asarray(folded).reshape(4, 5), new, rtol=1e-9)
 
 
 def test_initial_coordinates_keep_lengths():
@@ -97,7 +100,8 @@ def test_initial_coordinates_keep_lengths():
         Input("diagonal", basis=jnp.eye(625)[:30]),
     )  # fmt: skip
     cell = LLRNNCell(master, inputs)
-    params: Any = cell.init(jax.random.key(0), jnp.zeros((1, 25)), jnp.zeros((1, 40)))["params"]
+    init = jax.jit(lambda key: cell.init(key, jnp.zeros((1, 25)), jnp.zeros((1, 40)))["params"])
+    params: Any = jax.device_get(init(jax.random.key(0)))
     assert set(params["operator"]) == {"kernel"}  # c = W x, without a bias
     stds = {name: np.std(params[name]["kernel"]) for name in ("operator", "vector", "diagonal")}
     stds |= {name: np.std(params[name]) for name in ("wide", "narrow", "weight")}
@@ -119,7 +123,7 @@ def test_the_proof_is_computed_in_the_states_precision():
         variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
         assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
         variables = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), variables)
-        new, _ = cell.apply(variables, h, x)
+        new, _ = jax.jit(cell.apply)(variables, h, x)
         assert new.dtype == jnp.float32
         np.testing.assert_allclose(new, h, rtol=1e-5)
 

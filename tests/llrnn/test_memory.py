@@ -169,17 +169,23 @@ def test_the_gate_starts_open_and_every_other_head_without_a_bias():
     for options, last in cases:
         cell = memory.PolynomialStepNTMCell(2, **sizes, **options)
         carry = cell.initialize_carry(jax.random.key(0), x.shape)
-        variables = quickly(cell.init)(jax.random.key(0), carry, x)
+
+        @quickly
+        def begun(key, cell=cell, carry=carry):
+            variables = cell.init(key, carry, x)
+            return variables, cell.apply(variables, carry, x, mutable=["intermediates"])[1]
+
+        variables, recorded = jax.device_get(begun(jax.random.key(0)))
         *others, gate = np.asarray(variables["params"]["heads"]["bias"])
         np.testing.assert_array_equal(others, 0)
         assert gate == last
         if cell.direct:  # the controller starts at 0, so that the heads are their biases
-            recorded: Any = cell.apply(variables, carry, x, mutable=["intermediates"])[1]
-            recorded = recorded["intermediates"]["gate"]
-            np.testing.assert_allclose(recorded[0], 1 / (1 + np.exp(-last)), rtol=1e-6)
+            np.testing.assert_allclose(
+                recorded["intermediates"]["gate"][0], 1 / (1 + np.exp(-last)), rtol=1e-6
+            )
     biased = memory.PatternNTMCell(2, **sizes, bias_init=nn.initializers.constant(0.5))
     carry = biased.initialize_carry(jax.random.key(0), x.shape)
-    params = quickly(biased.init)(jax.random.key(0), carry, x)["params"]
+    params = jax.device_get(quickly(biased.init)(jax.random.key(0), carry, x)["params"])
     np.testing.assert_array_equal(params["heads"]["bias"][:-1], 0.5)
     assert params["heads"]["bias"][-1] == 1.0
     np.testing.assert_array_equal(params["input"]["bias"], 0.5)
@@ -222,14 +228,14 @@ def test_addresses_and_memory_keep_their_precision_in_a_bfloat16_computation():
         carry, x = cell.initialize_carry(jax.random.key(0), (2, 4)), jnp.ones((2, 4), jnp.float32)
         variables = jax.eval_shape(cell.init, jax.random.key(0), carry, x)
         assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
-        variables = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), variables)
+        variables = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), variables)
         carry = dataclasses.replace(carry, controller=jnp.asarray(rng.normal(size=(2, 3)), jnp.float32))
-        new, output = apply(cell, variables, carry, x)
+        new, output = jax.device_get(apply(cell, variables, carry, x))
         assert {leaf.dtype for leaf in jax.tree.leaves((new, output))} == {jnp.dtype("float32")}
         for ring in new.rings if kind is memory.PatternNTMCell else (new.ring,):
             np.testing.assert_allclose(ring.write_address.sum(axis=-1), 1, rtol=1e-6)
         if kind is memory.NTMCell:  # each of the three maps was computed in bfloat16, and so was their sum
-            assert bool((output.astype(jnp.bfloat16) == output).all())
+            assert (output.astype(jnp.bfloat16) == output).all()
 
 
 def test_addresses_stay_distributions():

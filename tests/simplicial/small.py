@@ -38,7 +38,11 @@ def quickly(function: Any) -> Any:
 
 def parameters(module: Any, *inputs: Any, **masks: Any) -> Any:
     """Draws variables of about the sizes of initial ones, without compiling; none is 0 or 1."""
-    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs, **masks)
+    return of_shapes(jax.eval_shape(module.init, jax.random.key(0), *inputs, **masks))
+
+
+def of_shapes(shapes: Any) -> Any:
+    """Draws variables of these shapes, as `parameters` does."""
     leaves, treedef = jax.tree.flatten_with_path(shapes)
 
     def drawn(seed, path, shape):

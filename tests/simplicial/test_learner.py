@@ -27,30 +27,37 @@ def small(optimizer=None, **settings):
     return Learner(corridor.policy, corridor.ENVIRONMENT, optimizer, **settings)
 
 
+@functools.cache
+def usual():
+    """Returns the learner without other settings, and its compiled iteration."""
+    learner = small()
+    return learner, program(learner)
+
+
 def begun(learner, seed=0):
-    return learner.init(corridor.weights(np.random.default_rng(1), scale=1.0), jax.random.key(seed))
+    weights = corridor.weights(np.random.default_rng(1), scale=1.0)
+    return jax.jit(learner.init)(weights, jax.random.key(seed))
 
 
 def acted(learner, state):
     """Simulates what the groups will do in the next iteration, one group at a time."""
-    groups = []
-    for group, key in enumerate(state.keys):
-        actors = jax.tree.map(lambda leaf, group=group: leaf[group], state.actors)
+
+    @jax.jit
+    def act(params, actors, keys, group):
+        actors, key = jax.tree.map(lambda leaf: leaf[group], (actors, keys))
         _, for_unroll = jax.random.split(key)
-        groups.append(
-            rollout.unroll(
-                learner.policy, state.params, learner.environment, actors, for_unroll, learner.steps
-            )
-        )
-    return groups
+        return rollout.unroll(learner.policy, params, learner.environment, actors, for_unroll, learner.steps)
+
+    groups = range(learner.groups)
+    return [jax.device_get(act(state.params, state.actors, state.keys, group)) for group in groups]
 
 
 def test_an_iteration_is_that_of_plain_numpy():
     """Three updates, some of them clipped: compares every weight and the report."""
-    learner = small()
+    learner, run = usual()
     state = begun(learner)
     groups = acted(learner, state)
-    after, report = program(learner)(begun(learner))
+    after, report = run(begun(learner))
 
     weights, accumulator = np.float64(state.params["weights"]), np.ones((corridor.LENGTH + 1, 4))
     ratios = []
@@ -70,10 +77,10 @@ def test_an_iteration_is_that_of_plain_numpy():
         by_output = np.concatenate([by_logits, by_value[..., None]], axis=-1)
         gradient = np.einsum("bti,bto->io", seen, by_output)
         for name, number in sums.items():
-            got = getattr(report.losses, name)[0, update]
+            got = np.asarray(getattr(report.losses, name))[0, update]
             np.testing.assert_allclose(got, number, rtol=1e-4, atol=1e-5, err_msg=name)
         norm = np.sqrt((gradient**2).sum())
-        np.testing.assert_allclose(report.grad_norm[0, update], norm, rtol=1e-4)
+        np.testing.assert_allclose(np.asarray(report.grad_norm)[0, update], norm, rtol=1e-4)
         weights, accumulator = plain_impala.rmsprop(
             weights, accumulator, gradient, learning_rate=0.05, max_norm=6.0
         )
@@ -88,8 +95,8 @@ def test_an_iteration_is_that_of_plain_numpy():
 
     tallies = [tally for _, _, tally in groups]
     wanted = jax.tree.map(lambda *leaves: sum(leaves), *tallies)
-    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], report.tally), wanted)
-    actors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[actors for actors, _, _ in groups])
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: np.asarray(leaf)[0], report.tally), wanted)
+    actors = jax.tree.map(lambda *leaves: np.stack(leaves), *[actors for actors, _, _ in groups])
     chex.assert_trees_all_equal(after.actors, actors)
     assert after.iteration == 1
     assert report.finite.all()
@@ -107,7 +114,7 @@ def test_it_learns():
     )
     state = learner.init(corridor.weights(np.random.default_rng(0), scale=0.0), jax.random.key(0))
     _, report = program(learner, iterations=60)(state)
-    tally = jax.tree.map(lambda leaf: leaf.sum(-1), report.tally)
+    tally = jax.tree.map(lambda leaf: np.sum(leaf, -1), report.tally)
     solved = tally.solved / tally.episodes
     assert solved[:2].mean() < 0.3
     assert solved[-5:].mean() > 0.97
@@ -115,9 +122,8 @@ def test_it_learns():
 
 def test_two_calls_are_one_call_twice_as_long():
     """The state is complete, including keys, so a checkpoint can restore it; calls reuse its memory."""
-    learner = small()
+    learner, once = usual()
     whole, reports = program(learner, iterations=2)(begun(learner))
-    once = program(learner)
     start = begun(learner)
     state, first = once(start)
     assert start.params["weights"].is_deleted()
@@ -125,7 +131,7 @@ def test_two_calls_are_one_call_twice_as_long():
     data["keys"] = jax.random.wrap_key_data(data["keys"])
     state, second = once(LearnerState(**data))
     chex.assert_trees_all_equal(key_data(state), key_data(whole))
-    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, second)
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second)
     chex.assert_trees_all_equal(together, reports)
     assert state.iteration == 2
     assert not np.array_equal(first.losses.total, second.losses.total)
@@ -136,18 +142,18 @@ def key_data(state):
 
 
 def test_seeds_side_by_side_are_those_one_by_one():
-    learner = small()
-    keys = jax.random.split(jax.random.key(4), 2)
-    params = jax.vmap(lambda key: {"weights": jax.random.normal(key, (corridor.LENGTH + 1, 4))})(keys)
-    state = jax.vmap(learner.init)(params, keys)
-    alone = program(learner)
-    apart = [
-        alone(learner.init(jax.tree.map(lambda leaf, seed=seed: leaf[seed].copy(), params), keys[seed]))
-        for seed in range(2)
-    ]
+    learner, alone = usual()
+    weights = np.random.default_rng(4).normal(size=(2, corridor.LENGTH + 1, 4)).astype(np.float32)
+    keys = [jax.random.key(seed) for seed in (4, 5)]
+    init = jax.jit(lambda params, key: learner.init({"weights": params}, key))
+    started = [init(each, key) for each, key in zip(weights, keys, strict=True)]
+    state = jax.jit(lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))(*started)
+    apart = [alone(each) for each in started]
     together = program(learner, seeds=True)(state)
     for seed, (one, report) in enumerate(apart):
-        got = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (key_data(together[0]), together[1]))
+        got = jax.tree.map(
+            lambda leaf, seed=seed: np.asarray(leaf)[seed], (key_data(together[0]), together[1])
+        )
         chex.assert_trees_all_close(got, (key_data(one), report), rtol=1e-4, atol=1e-5)
     finals = np.asarray(together[0].params["weights"])
     assert np.abs(finals[0] - finals[1]).max() > 0.1
@@ -160,7 +166,8 @@ def test_a_batch_can_be_summed_in_parts():
         rows = [jax.tree.map(lambda leaf: leaf[row][None], batch) for row in range(4)]  # noqa: B023
         return functools.reduce(functools.partial(jax.tree.map, jnp.add), map(function, rows))
 
-    state, report = program(small())(begun(small()))
+    learner, run = usual()
+    state, report = run(begun(learner))
     parts, of_parts = program(small(summed=one_by_one))(begun(small()))
     chex.assert_trees_all_close(parts.params, state.params, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(of_parts.losses, report.losses, rtol=1e-5, atol=1e-5)
@@ -182,61 +189,61 @@ def test_parts_of_an_axis_add_their_gradients_and_tallies():
     iterate = functools.partial(learner.iterate, axis_name="parts")
     after, reports = jax.jit(jax.vmap(iterate, in_axes=(spread,), axis_name="parts"))(halves)
     for part in range(2):
-        got = jax.tree.map(lambda leaf, part=part: leaf[part], (after.params, after.opt_state, reports))
+        got = jax.tree.map(
+            lambda leaf, part=part: np.asarray(leaf)[part], (after.params, after.opt_state, reports)
+        )
         chex.assert_trees_all_close(got, (whole.params, whole.opt_state, report), rtol=1e-4, atol=1e-5)
-    joined = jax.tree.map(lambda leaf: leaf.reshape(4, *leaf.shape[2:]), after.actors)
+    joined = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(4, *leaf.shape[2:]), after.actors)
     chex.assert_trees_all_equal(joined, whole.actors)
 
 
-def one_bad_number(learning_rate):
-    """Returns an optimiser after whose last of three updates one parameter of many is NaN."""
+def one_bad_number(learning_rate, wanted):
+    """Returns an optimiser after whose last of three updates one parameter of many is NaN, if wanted."""
 
     def update(gradient, count, params):
-        bad = jnp.zeros_like(params["weights"]).at[2, 3].set(jnp.where(count == 2, jnp.nan, 0))
+        bad = jnp.zeros_like(params["weights"]).at[2, 3].set(jnp.where(wanted & (count == 2), jnp.nan, 0))
         return {"weights": bad - learning_rate * gradient["weights"], "more": jnp.zeros(2)}, count + 1
 
     return optax.GradientTransformation(lambda params: jnp.int32(0), cast(Any, update))
 
 
-def infinite_at_first(logits, value, batch):
-    """Is the usual loss, plus infinity in the first update, which is on-policy."""
+def infinite_at_first(logits, value, batch, wanted):
+    """Is the usual loss, plus infinity in the first update, which is on-policy, if wanted."""
     losses = impala.loss(logits, value, batch)
-    return dataclasses.replace(
-        losses, total=losses.total + jnp.where(jnp.abs(losses.ratio - losses.steps) < 1e-4, jnp.inf, 0)
-    )
+    first = jnp.abs(losses.ratio - losses.steps) < 1e-4
+    return dataclasses.replace(losses, total=losses.total + jnp.where(wanted & first, jnp.inf, 0))
 
 
 def test_what_is_not_finite_is_reported():
     """One parameter of the last update, or the loss of one update, is enough."""
+    params = {**corridor.weights(np.random.default_rng(1)), "more": np.zeros(2, np.float32)}
 
-    def finite(**settings):
-        learner = small(**settings)
-        state = learner.init(
-            {**corridor.weights(np.random.default_rng(1)), "more": jnp.zeros(2)}, jax.random.key(0)
-        )
-        state, report = jax.jit(learner.iterate)(state)
-        return bool(report.finite), report.losses.total, state.params["weights"]
+    @jax.jit
+    def finite(nan, infinity):
+        objective = functools.partial(infinite_at_first, wanted=infinity)
+        learner = small(optimizer=one_bad_number(0.01, nan), objective=objective)
+        state, report = learner.iterate(learner.init(jax.tree.map(jnp.asarray, params), jax.random.key(0)))
+        return report.finite, report.losses.total, state.params["weights"]
 
-    is_finite, losses, weights = finite(optimizer=one_bad_number(0.01))
+    assert finite(nan=False, infinity=False)[0]
+    is_finite, losses, weights = finite(nan=True, infinity=False)
     assert not is_finite
     assert np.isfinite(losses).all()
     assert np.isnan(weights).sum() == 1
-    is_finite, losses, weights = finite(objective=infinite_at_first)
+    is_finite, losses, weights = finite(nan=False, infinity=True)
     assert not is_finite
     np.testing.assert_array_equal(np.isfinite(losses), [False, True, True])
     assert np.isfinite(weights).all()
 
 
 def test_an_iteration_is_traced_once():
-    learner = small()
-
     traced = []
 
     def policy(params, observation):
         traced.append(observation.shape)
         return corridor.policy(params, observation)
 
-    learner = dataclasses.replace(learner, policy=policy)
+    learner = dataclasses.replace(small(), policy=policy)
     state = begun(learner)
     run = program(learner)
     state, _ = run(state)
@@ -250,12 +257,10 @@ def test_an_iteration_is_traced_once():
 def test_every_trajectory_is_learned_from_once():
     groups, each, steps, updates = 2, 6, 5, 3
     shape = (groups, each, steps)
-    number = jnp.arange(groups * each * steps).reshape(shape)
-    logits, flags = number[..., None].astype(jnp.float32), number < 0
-    trajectories = rollout.Trajectories(
-        number[..., None], logits, number, number.astype(jnp.float32), flags, flags
-    )
-    parts = cut(trajectories, updates)
+    number = np.arange(groups * each * steps, dtype=np.int32).reshape(shape)
+    logits, flags = number[..., None].astype(np.float32), number < 0
+    leaves = (number[..., None], logits, number, number.astype(np.float32), flags, flags)
+    parts = jax.device_get(jax.jit(lambda *leaves: cut(rollout.Trajectories(*leaves), updates))(*leaves))
     assert parts.observation.shape == (updates, 4, steps, 1)
     rows = {tuple(row) for row in np.asarray(number).reshape(-1, steps)}
     assert {tuple(row) for row in np.asarray(parts.action).reshape(-1, steps)} == rows
@@ -268,18 +273,13 @@ def test_the_objective_can_have_other_settings():
     """Settings reach the gradient; with other costs at 0 it only affects values."""
     learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
     state = begun(learner)
-    trajectories = jax.tree.map(lambda leaf: leaf[0], cut(one_group(learner, state), learner.updates))
-    gradient, losses = jax.jit(learner.gradient)(state.params, trajectories)
+    trajectories = jax.tree.map(lambda leaf: leaf[:2], acted(learner, state)[0][1])
+    gradient, losses = jax.device_get(jax.jit(learner.gradient)(state.params, trajectories))
     assert losses.total == 0.5 * losses.value > 0
     assert not np.any(gradient["weights"][:, :3])
     assert np.any(gradient["weights"][:, 3])
-    usual, _ = jax.jit(small().gradient)(state.params, trajectories)
-    assert np.any(usual["weights"][:, :3])
-
-
-def one_group(learner, state):
-    _, trajectories, _ = acted(learner, state)[0]
-    return jax.tree.map(lambda leaf: leaf[None], trajectories)
+    weights = jax.jit(small().gradient)(state.params, trajectories)[0]["weights"]
+    assert np.any(np.asarray(weights)[:, :3])
 
 
 def test_the_papers_proportions_are_the_defaults():
@@ -393,8 +393,11 @@ def test_program_refuses():
 
 
 def test_cut_refuses():
-    reward, flags = jnp.zeros((2, 6, 5)), jnp.zeros((2, 6, 5), bool)
-    logits, action = jnp.zeros((2, 6, 5, 4)), jnp.zeros((2, 6, 5), jnp.int32)
-    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), logits, action, reward, flags, flags)
+    shapes = (
+        ((2, 6, 5, 3), "f4"),
+        ((2, 6, 5, 4), "f4"),
+        *(((2, 6, 5), dtype) for dtype in ("i4", "f4", "?", "?")),
+    )
+    trajectories = rollout.Trajectories(*(jnp.asarray(np.zeros(shape, dtype)) for shape, dtype in shapes))
     with pytest.raises(ValueError, match=r"updates: got 4, expected a divisor of 6"):
         cut(trajectories, 4)

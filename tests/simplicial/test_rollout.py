@@ -23,13 +23,17 @@ def params():
     return corridor.weights(np.random.default_rng(0))
 
 
-def unrolled(params, actors, key, steps):
-    run = jax.jit(rollout.unroll, static_argnums=(0, 2, 5))
-    return run(corridor.policy, params, corridor.ENVIRONMENT, actors, key, steps)
+RUN = jax.jit(rollout.unroll, static_argnums=(0, 2, 5))
 
 
+def unrolled(params, actors, key, steps, environment=corridor.ENVIRONMENT):
+    actors, *recorded = RUN(corridor.policy, params, environment, actors, key, steps)
+    return actors, *jax.device_get(recorded)
+
+
+@functools.cache
 def started(batch=BATCH):
-    return rollout.start(corridor.ENVIRONMENT, jax.random.key(3), batch)
+    return jax.jit(lambda key: rollout.start(corridor.ENVIRONMENT, key, batch))(jax.random.key(3))
 
 
 def replay(kinds, actions):
@@ -88,8 +92,9 @@ def test_keeps_the_logits_it_acted_on(params):
 def test_actions_follow_the_policy():
     """In 20,000 draws each action's frequency is within four standard deviations."""
     logits = np.asarray([0.3, -0.4, 1.1])
-    params = {"weights": jnp.concatenate([jnp.tile(jnp.asarray(logits), (8, 1)), jnp.zeros((8, 1))], axis=1)}
-    params["weights"] = params["weights"].at[-1].set(0).astype(jnp.float32)
+    weights = np.concatenate([np.tile(logits, (8, 1)), np.zeros((8, 1))], axis=1, dtype=np.float32)
+    weights[-1] = 0
+    params = {"weights": jnp.asarray(weights)}
     _, trajectories, _ = unrolled(params, started(500), jax.random.key(1), 40)
     wanted = np.exp(logits) / np.exp(logits).sum()
     shares = np.bincount(np.ravel(trajectories.action), minlength=3) / trajectories.action.size
@@ -104,7 +109,7 @@ def test_an_unroll_starts_where_the_last_one_stopped(params):
     for key in jax.random.split(jax.random.key(2), 9):
         actors, trajectories, tally = unrolled(params, actors, key, 4)
         parts.append(np.asarray(trajectories.action))
-        total = tally if total is None else jax.tree.map(jnp.add, total, tally)
+        total = tally if total is None else jax.tree.map(np.add, total, tally)
     _, episodes = replay(kinds, np.concatenate(parts, axis=1))
     for name, value in sums(episodes).items():
         np.testing.assert_array_equal(getattr(total, name), value, err_msg=name)
@@ -113,31 +118,35 @@ def test_an_unroll_starts_where_the_last_one_stopped(params):
 def test_kinds_out_of_range_are_not_tallied(params):
     one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step)
     everything = unrolled(params, started(), jax.random.key(0), 40)[2]
-    tally = rollout.unroll(corridor.policy, params, one_kind, started(), jax.random.key(0), 40)[2]
+    tally = unrolled(params, started(), jax.random.key(0), 40, one_kind)[2]
     chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:1], everything))
 
 
 def test_logits_are_kept_at_full_precision():
     """The learner's ratios need float32 logits even if the policy computes in bfloat16."""
-    params = {"weights": jnp.ones((corridor.LENGTH + 1, 4), jnp.bfloat16)}
-    _, trajectories, _ = rollout.unroll(
-        corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2
+    params = {"weights": jax.ShapeDtypeStruct((corridor.LENGTH + 1, 4), jnp.bfloat16)}
+    _, trajectories, _ = jax.eval_shape(
+        lambda params: RUN(corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2),
+        params,
     )
     assert trajectories.logits.dtype == jnp.float32
 
 
 def test_is_traced_once(params):
+    """Also for the actors that it returns; `jit` keeps what it traced, whether it compiles it or not."""
     run = jax.jit(chex.assert_max_traces(rollout.unroll, n=1), static_argnums=(0, 2, 5))
     actors = started()
     for seed in range(3):
-        actors, _, _ = run(corridor.policy, params, corridor.ENVIRONMENT, actors, jax.random.key(seed), 3)
+        call = functools.partial(run, corridor.policy, params, corridor.ENVIRONMENT, steps=12)
+        actors, _, _ = jax.eval_shape(call, actors=actors, key=jax.random.key(seed))
 
 
 def test_seeds_side_by_side_are_those_one_by_one(params):
     keys = jax.random.split(jax.random.key(5), 3)
-    together = jax.vmap(lambda key: unrolled(params, started(), key, 12))(keys)
+    run = jax.vmap(lambda key: RUN(corridor.policy, params, corridor.ENVIRONMENT, started(), key, 12))
+    together = jax.device_get(jax.jit(run)(keys))
     apart = [unrolled(params, started(), key, 12) for key in keys]
-    chex.assert_trees_all_close(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *apart), rtol=1e-6)
+    chex.assert_trees_all_close(together, jax.tree.map(lambda *leaves: np.stack(leaves), *apart), rtol=1e-6)
 
 
 @pytest.mark.parametrize("batch", [0, -1, 2.0])
@@ -194,12 +203,13 @@ def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
     step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
     observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
     state, live = actors.environment.episodes, np.ones(64, bool)
+    trajectories = jax.device_get(trajectories)
     for t in range(HORIZON):
-        np.testing.assert_array_equal(trajectories.observation[live, t], observe(state)[live])
-        state, outcome = step(state, trajectories.action[:, t])
+        np.testing.assert_array_equal(trajectories.observation[live, t], np.asarray(observe(state))[live])
+        state, outcome = jax.device_get(step(state, trajectories.action[:, t]))
         for name in ("reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(trajectories, name)[live, t], getattr(outcome, name)[live])
-        live &= ~np.asarray(outcome.terminated | outcome.truncated)
+        live &= ~(outcome.terminated | outcome.truncated)
     assert not live.any(), "the horizon is over"
 
 

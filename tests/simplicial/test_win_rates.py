@@ -94,9 +94,13 @@ def test_boards_of_a_type_are_those_of_reset_with_that_type():
 
 def plainly(boards, params, seed, cap, greedy):
     """Plays the same episodes one by one in the plain model of the rules: solved, died, steps."""
-    policy = jax.jit(linear)
-    fold = jax.jit(lambda key, number, time: jax.random.fold_in(jax.random.fold_in(key, number), time))
-    draw = jax.jit(jax.random.categorical)
+
+    @jax.jit
+    def act(picture, number, time):
+        logits = linear(params, picture[None]).logits[0]
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), time)
+        return jnp.argmax(logits) if greedy else jax.random.categorical(key, logits)
+
     results = []
     for i in range(len(boards.time)):
         state = item(boards, i)
@@ -104,8 +108,7 @@ def plainly(boards, params, seed, cap, greedy):
         model = plain_boxworld.PlainBoxWorld(state.grid, state.palette, deadly, two_locks=True)
         reward = 0
         for time in range(cap):
-            logits = policy(params, np.asarray(model.picture(), np.uint8)[None]).logits[0]
-            action = jnp.argmax(logits) if greedy else draw(fold(jax.random.key(seed), i, time), logits)
+            action = act(np.asarray(model.picture(), np.uint8), i, time)
             reward, done = model.step(int(action))
             if done:
                 break

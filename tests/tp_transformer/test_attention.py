@@ -14,6 +14,8 @@ from tests.tp_transformer.small import products, quickly
 from tp_transformer import MultiHeadAttention, TPMultiHeadAttention
 from tp_transformer.attention import dot_product_weights, single_query_fillers
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 HEADS = 2
 
 

@@ -43,11 +43,18 @@ def test_the_authors_answers(name, cache):
             np.testing.assert_array_equal(got[stop:], PAD)
 
 
+def padded(*shape: int) -> jax.Array:
+    """Draws questions of which every other one ends with padding."""
+    questions = np.array(tokens(*shape))
+    questions[::2, 4:] = PAD
+    return jnp.asarray(questions)
+
+
 def test_each_symbol_is_the_models_most_probable():
     """Sources with padding, answers of various lengths; each step's logits equal the whole decoder's."""
     model = build(TPTransformer)
     params = draw(model, **VARIED)
-    source = tokens(24, 6).at[::2, 4:].set(PAD)
+    source = padded(24, 6)
     found = greedy(model, params, source, max_length=7)
     assert len(np.unique(np.sum(found != PAD, axis=1))) > 2
     logits = np.asarray(small.apply(model, params, source, jnp.asarray(found[:, :-1])))
@@ -192,17 +199,19 @@ def test_length_exponent_favours_length():
 def test_beams_of_a_model():
     """Probabilities are the model's, of each row's own question; the cache changes nothing."""
     model = build(TPTransformer)
-    params, source = draw(model, **VARIED), tokens(4, 6).at[::2, 4:].set(PAD)
+    params, source = draw(model, **VARIED), padded(4, 6)
     found, anew = (
         beams(model, params, source, beams=3, cache=cache, max_length=5, length_exponent=0.5)
         for cache in (True, False)
     )
+    found, anew = jax.device_get((found, anew))
     np.testing.assert_array_equal(found.tokens, anew.tokens)
     assert len(np.unique(found.tokens[:, 0], axis=0)) > 1  # questions have answers of their own
     np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-4, atol=1e-5)
     assert found.tokens.dtype == source.dtype
     for k in range(3):
-        log_p = np.asarray(jax.nn.log_softmax(small.apply(model, params, source, found.tokens[:, k, :-1])))
+        logits = np.asarray(small.apply(model, params, source, jnp.asarray(found.tokens[:, k, :-1])))
+        log_p = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
         for row, answer in enumerate(answers(found.tokens[:, k])):
             total = sum(log_p[row, t, symbol] for t, symbol in enumerate(answer))
             np.testing.assert_allclose(found.log_probabilities[row, k], total, rtol=1e-4, atol=1e-4)
@@ -243,8 +252,8 @@ def test_batches_of_one_shape_are_traced_once():
     def decode(params, source):
         return decoding.greedy_decode(model, params, source, max_length=3, **SYMBOLS)
 
-    for seed in range(2):
-        decode(params, tokens(2, 5, seed=seed))
+    for seed in range(2):  # `jit` keeps what it traced, whether it compiles it or not
+        jax.eval_shape(decode, params, tokens(2, 5, seed=seed))
 
 
 def test_the_cache_and_four_beams_are_defaults(monkeypatch):
@@ -265,7 +274,8 @@ def test_bfloat16_caches_bfloat16():
     """Keys and values keep their compute dtype, and answers have the source's dtype."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
     assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
-    found = greedy(model, draw(model), tokens(2, 5).astype(jnp.int16), max_length=3)
+    decode = functools.partial(decoding.greedy_decode, model, max_length=3, **SYMBOLS)
+    found = jax.eval_shape(decode, draw(model), tokens(2, 5).astype(jnp.int16))
     assert found.dtype == jnp.int16
 
 

@@ -14,8 +14,17 @@ from tp_transformer import TPTransformer, Transformer, apply_traced, convert
 from tp_transformer.layers import Embedding
 from tp_transformer.model import encoder_attention
 
-SOURCE, TARGET = tokens(2, 6), tokens(2, 4, seed=1)
-PADDED = SOURCE.at[1, 4:].set(0)
+SOURCE, TARGET = np.asarray(tokens(2, 6)), np.asarray(tokens(2, 4, seed=1))
+
+
+def replaced(array, place, value):
+    """Returns a copy with another value in some places."""
+    copy = np.array(array)
+    copy[place] = value
+    return copy
+
+
+PADDED = replaced(SOURCE, np.s_[1, 4:], 0)
 
 
 @functools.partial(quickly, static_argnums=0)
@@ -47,8 +56,8 @@ def test_logits_of_the_equations_in_float64(architecture):
     params = draw(build(architecture), seed=3)
     with jax.enable_x64(True):
         model = build(architecture, param_dtype=jnp.float64)
-        params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), params)
-        logits = apply(model, params, PADDED, TARGET)
+        params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+        logits = jax.device_get(apply(model, params, PADDED, TARGET))
         assert logits.dtype == jnp.float64
     state = convert.to_torch(model, params)
     for row in range(2):
@@ -58,10 +67,10 @@ def test_logits_of_the_equations_in_float64(architecture):
 
 @pytest.mark.parametrize(
     ("architecture", "vocab_size", "count"),
-    [(TPTransformer, 72, 49_178_112), (TPTransformer, 73, 49_178_624), (Transformer, 72, 44_187_648)],
+    [(TPTransformer, 73, 49_178_624), (Transformer, 72, 44_187_648)],
 )
 def test_parameter_counts(architecture, vocab_size, count):
-    """49.2 M and 44.2 M, as in the paper."""
+    """49.2 M (with one symbol more than the default) and 44.2 M, as in the paper."""
     model, row = architecture(vocab_size=vocab_size), jax.ShapeDtypeStruct((1, 3), jnp.int32)
     assert (model.num_heads, model.dropout_rate, architecture().vocab_size) == (8, 0, 72)  # of no size
     params = jax.eval_shape(model.init, jax.random.key(0), row, row)["params"]
@@ -73,9 +82,10 @@ def test_a_later_symbol_changes_nothing_before_it(architecture):
     """A symbol affects only logits at and after its position."""
     model = build(architecture)
     params = draw(model)
-    before = apply(model, params, SOURCE, TARGET)
+    before = jax.device_get(apply(model, params, SOURCE, TARGET))
     for t in range(4):
-        after = apply(model, params, SOURCE, TARGET.at[:, t].set((TARGET[:, t] - 2) % 8 + 3))
+        other = replaced(TARGET, np.s_[:, t], (TARGET[:, t] - 2) % 8 + 3)
+        after = jax.device_get(apply(model, params, SOURCE, other))
         np.testing.assert_array_equal(after[:, :t], before[:, :t])
         assert np.all(np.max(np.abs(after - before), axis=-1)[:, t:] > 1e-4)
 
@@ -85,15 +95,15 @@ def test_padding_changes_nothing(architecture):
     """Additional padding in source or target and other rows of a batch have no effect."""
     model = build(architecture, pad=2)
     params = draw(model)
-    want = apply(model, params, SOURCE, TARGET)
-    longer = jnp.pad(TARGET, ((0, 0), (0, 2)), constant_values=2)
-    padded = apply(model, params, jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=2), longer)
-    np.testing.assert_allclose(padded[:, :4], want, rtol=1e-5, atol=1e-5)
-    other_row = apply(model, params, SOURCE.at[1, 4:].set(2), TARGET.at[1].set(TARGET[1, ::-1]))
-    np.testing.assert_allclose(other_row[0], want[0], rtol=1e-5, atol=1e-5)
+    want = jax.device_get(apply(model, params, SOURCE, TARGET))
+    longer = np.pad(TARGET, ((0, 0), (0, 2)), constant_values=2)
+    padded = apply(model, params, np.pad(SOURCE, ((0, 0), (0, 3)), constant_values=2), longer)
+    np.testing.assert_allclose(np.asarray(padded)[:, :4], want, rtol=1e-5, atol=1e-5)
+    other_row = apply(model, params, replaced(SOURCE, np.s_[1, 4:], 2), replaced(TARGET, 1, TARGET[1, ::-1]))
+    np.testing.assert_allclose(np.asarray(other_row)[0], want[0], rtol=1e-5, atol=1e-5)
     # Only padding is ignored, whatever its symbol.
-    filled = apply(model, params, jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=0), longer)
-    assert np.max(np.abs(filled[:, :4] - want)) > 1e-2
+    filled = apply(model, params, np.pad(SOURCE, ((0, 0), (0, 3)), constant_values=0), longer)
+    assert np.max(np.abs(np.asarray(filled)[:, :4] - want)) > 1e-2
 
 
 def within(array, limit):
@@ -128,12 +138,12 @@ def test_initialisation(architecture, initialization):
         num_layers=1,
         initialization=initialization,
     )
-    row, whole = jnp.ones((1, 2), jnp.int32), initialization == "released"
+    row, whole = np.ones((1, 2), np.int32), initialization == "released"
     inputs = (row, row) if whole else (row,)
     init = functools.partial(
         model.init, method=None if whole else "encode"
     )  # which is half as much to compile
-    params = quickly(init)(jax.random.key(4, impl="rbg"), *inputs)["params"]
+    params = jax.device_get(quickly(init)(jax.random.key(4, impl="rbg"), *inputs)["params"])
     np.testing.assert_allclose(np.std(params["embedding"]["tokens"]), d**-0.5, rtol=0.05)
     xavier = initialization == "xavier" or (initialization, architecture) == ("released", Transformer)
     maps = ("query", "key", "value", "output", *(("role",) if architecture is TPTransformer else ()))
@@ -161,7 +171,7 @@ def test_initialisation(architecture, initialization):
 def test_roles_start_around_one():
     """Embedding roles are initially about N(1, 1), which is why the paper adds 1."""
     module = Embedding(72, 256, binds_roles=True)
-    row, none = jnp.ones((1, 1), jnp.int32), np.zeros((1, 256), np.float32)
+    row, none = np.ones((1, 1), np.int32), np.zeros((1, 256), np.float32)
     params = quickly(module.init)(jax.random.key(0, impl="rbg"), row, none)["params"]
     table, role = np.asarray(params["tokens"]), jax.tree.map(np.asarray, params["role"])
     e = table * 16 + np.tile([0.0, 1.0], 128)  # position 0: sin 0, cos 0
@@ -203,11 +213,12 @@ def test_every_parameter_learns():
     """
     model = build(TPTransformer)
     params = draw(model)
-    for path, grad in jax.tree_util.tree_leaves_with_path(gradients(model, params, SOURCE, TARGET)):
+    found = jax.device_get(gradients(model, params, SOURCE, TARGET))
+    for path, grad in jax.tree_util.tree_leaves_with_path(found):
         names = [entry.key for entry in path]
-        size = float(jnp.max(jnp.abs(grad)))
+        size = np.max(np.abs(grad))
         assert size < 1e-4 if names[-2:] == ["key", "bias"] else size > 1e-3, names
-    chex.assert_tree_all_finite(gradients(model, params, PADDED.at[0].set(0), TARGET))
+    chex.assert_tree_all_finite(gradients(model, params, replaced(PADDED, 0, 0), TARGET))
 
 
 @pytest.mark.slow
@@ -243,7 +254,8 @@ def test_time_for_memory_changes_no_gradient():
 def kept(model, stack):
     """Counts the numbers that a stack with dropout keeps for its gradient, besides its parameters."""
     params, dropout = draw(model), jax.random.key(0)
-    arguments = (SOURCE,) if stack == "encode" else (TARGET, jnp.ones((2, 6, 16)), PADDED != 0)
+    arguments = (SOURCE,) if stack == "encode" else (TARGET, np.ones((2, 6, 16), np.float32), PADDED != 0)
+    arguments = jax.tree.map(jnp.asarray, arguments)
 
     def forward(params, cells):
         options = {"deterministic": False, "rngs": {"dropout": dropout}, "method": stack}
@@ -271,7 +283,7 @@ def test_maps_and_roles_on_request(architecture):
     """Weights of all attentions sum to 1 over allowed positions, 0 elsewhere; logits are unchanged."""
     model = build(architecture)
     variables = {"params": draw(model)}
-    traced = quickly(apply_traced, static_argnums=0)(model, variables, PADDED, TARGET)
+    traced = jax.device_get(quickly(apply_traced, static_argnums=0)(model, variables, PADDED, TARGET))
     usual = apply(model, variables["params"], PADDED, TARGET)
     np.testing.assert_allclose(traced.logits, usual, rtol=1e-5, atol=1e-5)
     shapes = {"encoder": (6, 6), "decoder_self": (4, 4), "decoder_cross": (4, 6)}
@@ -280,11 +292,11 @@ def test_maps_and_roles_on_request(architecture):
         assert len(attentions) == model.num_layers
         for attended in attentions:
             assert attended.weights.shape == (2, 4, t, s)
-            np.testing.assert_allclose(jnp.sum(attended.weights, axis=-1), 1, rtol=1e-5)
+            np.testing.assert_allclose(np.sum(attended.weights, axis=-1), 1, rtol=1e-5)
             if s == 6:
                 np.testing.assert_array_equal(attended.weights[1, ..., 4:], 0)
             else:
-                np.testing.assert_array_equal(jnp.triu(attended.weights, 1), 0)
+                np.testing.assert_array_equal(np.triu(attended.weights, 1), 0)
             if architecture is TPTransformer:
                 assert attended.roles.shape == (2, t, 4, 4)
             else:
@@ -330,20 +342,25 @@ def test_what_is_refused():
 def test_ids_out_of_range_are_refused_where_values_can_be_read():
     """They name the id and its place; inside of jit, an id out of range embeds as zeros, as documented."""
     model = build(TPTransformer)
-    params, row = draw(model), tokens(2, 3)
-    wrong = row.at[1, 2].set(9999)
+    params, row = draw(model), np.asarray(tokens(2, 3))
+    wrong = replaced(row, (1, 2), 9999)
     where = "in row 1 at position 2, expected 0 to 10"
-    for arguments, message in (
-        ((wrong, row), f"source: got id 9999 {where}"),
-        ((row, wrong), f"target: got id 9999 {where}"),
-        ((row.at[1, 2].set(-1), row), f"source: got id -1 {where}"),
+    encoded = np.ones((2, 3, 16), np.float32), np.ones((2, 3), bool)
+    for arguments, method, message in (
+        ((wrong, row), "__call__", f"source: got id 9999 {where}"),
+        ((wrong, *encoded), "decode", f"target: got id 9999 {where}"),
+        ((replaced(row, (1, 2), -1), row), "__call__", f"source: got id -1 {where}"),
     ):
         with pytest.raises(ValueError, match=message):
-            model.apply({"params": params}, *arguments)
+            model.apply({"params": params}, *map(jnp.asarray, arguments), method=method)
     assert small.apply(model, params, wrong, row).shape == (2, 3, 11)  # traced
     embedding = model.bind({"params": params}).embedding
-    shown = jax.jit(lambda ids: embedding(ids, np.zeros((3, 16), np.float32)))(wrong)
+    shown = np.asarray(jax.jit(lambda ids: embedding(ids, np.zeros((3, 16), np.float32)))(wrong))
     assert not np.any(shown[1, 2])
     assert np.all(np.any(shown[:, :2], axis=-1))
     with pytest.raises(ValueError, match="source_mask: got dtype float32, expected bool"):
-        model.apply({"params": params}, row, jnp.ones((2, 3, 16)), jnp.zeros((2, 3)), method="decode")
+        model.apply(
+            {"params": params},
+            *map(jnp.asarray, (row, *encoded[:1], np.zeros((2, 3), np.float32))),
+            method="decode",
+        )

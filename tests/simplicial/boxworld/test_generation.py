@@ -13,6 +13,8 @@ from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
 from simplicial.boxworld import generation
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 BOARDS = 100_000
 # About forty tests of true hypotheses: a p-value below 1e-4 occurs for one seed in 250; seeds are fixed.
