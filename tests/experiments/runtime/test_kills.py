@@ -174,7 +174,9 @@ def launch(tmp_path_factory, compiled):
 
     The program of each is a fork of one process, which has imported what it needs.
     """
-    with start(cwd=tmp_path_factory.mktemp("launches"), program="launches.py", stdin=subprocess.PIPE) as process:
+    with start(
+        cwd=tmp_path_factory.mktemp("launches"), program="launches.py", stdin=subprocess.PIPE
+    ) as process:
 
         def launch(directory, *arguments, real=True):
             print(json.dumps([str(directory), arguments, real]), file=process.stdin, flush=True)
