@@ -21,6 +21,8 @@ from experiments.registry import open_model
 from experiments.runtime import packing, releasing
 from tests.on_devices import ROOT
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SHIPPED = [path.parent.relative_to(ROOT) for path in sorted(ROOT.glob(f"results/*/*/{packing.STATE}"))]
 
 

@@ -103,7 +103,7 @@ def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return parameters.nest(
         {
-            name: jnp.asarray(scale * rng.normal(size=shape), jnp.float32)
+            name: jnp.asarray((scale * rng.normal(size=shape)).astype(np.float32))
             for name, shape in parameters.shapes(model).items()
         }
     )
@@ -130,4 +130,6 @@ def quickly(function: Any, **options: Any) -> Any:
 def draw_like(tree: Any, seed: int = 0, scale: float = 0.4) -> Any:
     """Returns a tree of arrays with the given shapes from N(0, scale^2)."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32), tree)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray((scale * rng.normal(size=leaf.shape)).astype(np.float32)), tree
+    )

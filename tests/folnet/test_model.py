@@ -58,7 +58,7 @@ def test_padding_with_a_mask_and_without():
     plain, changed = (run(params, ids, TYPES) for ids in (IDS, other))
     assert np.abs(plain.last_hidden_state - changed.last_hidden_state)[0, :5].max() > 1e-3
     # A text without padding is the same with a mask and without.
-    masked = run(params, IDS, TYPES, jnp.ones(IDS.shape, bool))
+    masked = run(params, IDS, TYPES, jnp.ones_like(mask))
     chex.assert_trees_all_close(masked, plain, atol=1e-5)
 
 

@@ -15,7 +15,7 @@ def drawn(module: nn.Module, *inputs: Any, seed: int = 0, scale: float = 0.5) ->
 
     def draw(path, leaf):
         around = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(around + scale * rng.normal(size=leaf.shape), leaf.dtype)
+        return jnp.asarray((around + scale * rng.normal(size=leaf.shape)).astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
@@ -40,6 +40,7 @@ def finite_gradients(module: nn.Module, *inputs: Any) -> None:
 
     gradients = jax.jit(jax.grad(loss))(variables)
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+        leaf = np.asarray(leaf)  # by JAX, each shape would be a program
         assert np.isfinite(leaf).all(), path
         if [key.key for key in path[-2:]] != ["key", "bias"]:  # a softmax does not see it
             assert np.any(leaf != 0), path

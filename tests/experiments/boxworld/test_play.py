@@ -1,10 +1,12 @@
 """Playing BoxWorld: what moves do, in words; what is shown; the program on a terminal of the tests' own."""
 
 import fcntl
+import json
 import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -288,36 +290,53 @@ def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
     assert sizes == [(4, 2)] * 70
 
 
-def test_on_terminals_that_are_small_or_plain():
-    with (
-        Terminal(size=(10, 40)) as small,
-        Terminal("--env=standard", size=(14, 60), term="vt100") as plain,
-    ):
-        small.press(b"", "terminal too small: needs 57 x 14")
-        painted = plain.press(b"", "q  quit")
+def test_on_a_terminal_that_is_small_and_then_larger_and_plain():
+    """Without colours, on boards of the other world."""
+    with Terminal("--env=standard", size=(10, 40), term="vt100") as terminal:
+        terminal.press(b"", "terminal too small: needs 57 x 14")
+        fcntl.ioctl(terminal.own, termios.TIOCSWINSZ, struct.pack("HHHH", 14, 60, 0, 0))
+        terminal.process.send_signal(signal.SIGWINCH)  # it is not the terminal that controls the process
+        painted = terminal.press(b"\f", "q  quit")
         assert ". . " in painted.replace("\x1b[m\x0f", "")
         assert "48;5" not in painted
-        for terminal in (small, plain):
-            os.write(terminal.own, b"q")
-            assert terminal.process.wait(30) == 0
+        os.write(terminal.own, b"q")
+        assert terminal.process.wait(30) == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [([], "expected a terminal"), (["--env=bridge", "--length=4"], "max_length=4")],
-)
-def test_one_line_before_anything_is_compiled(given, message):
+STARTS = """
+import json, os, runpy, sys
+from experiments.boxworld import play
+for flags in json.loads(sys.argv[1]):
+    if not os.fork():
+        sys.argv = [play.__file__, *flags]
+        try:
+            runpy.run_path(play.__file__, run_name="__main__")
+        except SystemExit as end:
+            sys.stdout.flush()
+            os._exit(end.code if isinstance(end.code, int) else 1)
+        os._exit(0)
+    print("ended with", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+"""Starts the program with several flags, each in a fork of one process, since importing is most of it."""
+
+
+def test_one_line_before_anything_is_compiled():
     """Without a terminal, and for a board that cannot be."""
+    cases = {(): "expected a terminal", ("--env=bridge", "--length=4"): "max_length=4"}
     started = subprocess.run(
-        [sys.executable, "-m", "experiments.boxworld.play", *given],
+        [sys.executable, "-c", STARTS, json.dumps(list(cases))],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
-        check=False,
-    )
-    assert started.returncode != 0
-    assert message in started.stdout + started.stderr
-    assert "Traceback" not in started.stderr
+        check=True,
+    ).stdout
+    said = started.split("ended with ")
+    assert [part[0] for part in said[1:]] == ["1", "1"]
+    for message, part in zip(cases.values(), said[:2], strict=True):
+        assert message in part
+    assert "Traceback" not in started
+    assert "Compiling" not in started

@@ -86,6 +86,7 @@ def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(t
     jax.tree.map(np.testing.assert_array_equal, opened.params, results["ntm"].params)
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 def test_every_training_length_is_drawn_and_the_sequences_are_new():
     """The numbers of scored steps of the word problem are its lengths."""
     options = TaskOptions(group="Z3", train_lengths=(2, 5), test_lengths=(5,))
@@ -104,13 +105,19 @@ def test_every_training_length_is_drawn_and_the_sequences_are_new():
     assert np.all(np.abs(np.bincount(words.ravel()) - words.size / 3) < 300)
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_loss_is_the_cross_entropy_at_the_scored_steps():
     """Against NumPy, for logits that are the state of a cell with known parameters."""
     training = train.make_training(solved.CONFIG)
     task = solved.make_task()
-    batch = task.sample(jax.random.key(1), 7, 3, max_length=5, split="held_out")
     params = solved.params(confused=(2, 4))
-    sums = training.loss(params, batch, jax.random.key(0))
+
+    @jax.jit
+    def run(key):
+        batch = task.sample(key, 7, 3, max_length=5, split="held_out")
+        return batch, training.loss(params, batch, key)
+
+    batch, sums = run(jax.random.key(1))
     logits = np.eye(6)[[0, 1, 3, 3, 5, 5]][solved.products(batch.tokens)]
     entropy = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
         logits, np.asarray(batch.targets)[..., None], -1

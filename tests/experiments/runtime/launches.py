@@ -1,8 +1,9 @@
 """Launches the regression program with several command lines, each in a fork of this process.
 
-Imports dominate the cost of an invalid command line; here they are paid once. Reads a JSON list of lists of
-arguments, and prints a JSON list of exit statuses and standard errors. A run raises the error of its seed in
-`ENDS`, or says where it would have been and for how many steps.
+Imports dominate the cost of a command line that ends soon; here they are paid once. Reads lines of JSON, each
+with the current directory, the arguments, and whether the run is real, and answers each with a line: the exit
+status, and what was printed. A run that is not real raises the error of its seed in `ENDS`, or says where it
+would have been and for how many steps.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import regression  # pyrefly: ignore[missing-import]
@@ -32,22 +34,30 @@ def main(config, *, workdir, parallel):
     print(f"{workdir}: {parallel}, {config.steps} steps", file=sys.stderr)
 
 
-def launch(arguments):
-    """Returns the exit status and standard error of the program for a command line."""
-    with tempfile.TemporaryFile("w+") as errors:
+def launch(directory, arguments, real):
+    """Returns the exit status and the output of the program for a command line."""
+    with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if child == 0:
-            os.dup2(errors.fileno(), 2)
+            os.chdir(directory)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
             sys.argv = ["regression", *arguments]
+            experiment = regression.EXPERIMENT
             try:
-                runtime.launch(dataclasses.replace(regression.EXPERIMENT, main=main))
+                runtime.launch(experiment if real else dataclasses.replace(experiment, main=main))
             except SystemExit as end:
+                sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(int(end.code or 0))  # to free all that was imported would take longer than the rest
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
         _, status = os.waitpid(child, 0)
-        errors.seek(0)
-        return os.waitstatus_to_exitcode(status), errors.read()
+        output.seek(0)
+        return os.waitstatus_to_exitcode(status), output.read()
 
 
 if __name__ == "__main__":
-    print(json.dumps([launch(arguments) for arguments in json.load(sys.stdin)]))
+    for line in sys.stdin:
+        print(json.dumps(launch(*json.loads(line))), flush=True)

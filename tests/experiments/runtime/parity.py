@@ -1,6 +1,6 @@
 """Runs the regression in the three modes on the available devices, and prints the results as JSON.
 
-The losses of `dropped` and `keyed` draw from their key for every row.
+The loss of all but `fed` and `carried` has dropout, which draws from its key for every row.
 """
 
 import dataclasses
@@ -34,16 +34,31 @@ def outcome(result):
 SHORT = dataclasses.replace(quick(), steps=12, log_every=3, checkpoint_every=6)
 
 
-def run(parallel, parts=1, **others):
-    config = dataclasses.replace(SHORT, accumulate=parts)
-    return regression.main(config, parallel=parallel, quiet=True, **others)
+def run(parallel, **others):
+    return regression.main(SHORT, parallel=parallel, quiet=True, **others)
+
+
+def kept(x, key):
+    """Returns the numbers drawn for the rows that the loss is given, and the inputs after dropout."""
+    drawn = jax.random.uniform(key, x.shape)
+    return drawn, x * (drawn < 0.5) * 2
+
+
+def dropped(params, batch, key):
+    """Returns the sums of the squared errors with dropout of the inputs, over an uneven mask."""
+    drawn, x = kept(batch["x"], key)
+    error = x @ params["kernel"] + params["bias"][None] - batch["y"]
+    count = jnp.sum(batch["mask"])
+    return runtime.Sums(
+        jnp.sum(error**2 * batch["mask"]), count, {"within": (jnp.sum(drawn < 0.5), drawn.size)}
+    )
 
 
 def drawn(parallel):
-    """Runs with batches drawn on the devices, uneven masks, and plain SGD (Adam would hide a constant
-    factor).
+    """Runs with batches drawn on the devices, uneven masks, dropout, and plain SGD (Adam would hide a
+    constant factor).
     """
-    return run(parallel)
+    return run(parallel, loss=dropped)
 
 
 def fed(parallel):
@@ -76,41 +91,26 @@ def carried(parallel):
     return result
 
 
-def dropped(parallel):
-    """Runs with dropout, with batches of sixteen in one part and in two (on eight devices of one row each).
+def parts(parallel):
+    """Runs as `drawn` does with batches in two parts (on eight devices of one row each).
 
-    Which inputs are dropped is drawn for the rows that the loss is given.
+    Returns the result, and the mean number that the loss drew for each row, as [intervals, rows].
     """
+    rows = jnp.arange(16)
 
     def loss(params, batch, key):
-        kept = jax.random.bernoulli(key, 0.5, batch["x"].shape)
-        error = (batch["x"] * kept * 2) @ params["kernel"] + params["bias"][None] - batch["y"]
-        count = jnp.sum(batch["mask"])
-        return runtime.Sums(jnp.sum(error**2 * batch["mask"]), count, {"within": (jnp.sum(kept), kept.size)})
-
-    return [run(parallel, parts, loss=loss) for parts in (1, 2)]
-
-
-def keyed(parallel):
-    """Records the number that the loss drew for each row of each step; returns them as [steps, rows]."""
-
-    def sample(key, step):
-        return {"row": jnp.arange(16)}
-
-    def loss(params, batch, key):
-        drawn = jax.random.uniform(key, batch["row"].shape)
-        mine = jnp.sum(drawn[:, None] * (batch["row"][:, None] == jnp.arange(16)[None]), axis=0)
-        found: Any = {f"row{row}": (mine[row], jnp.int32(1)) for row in range(16)}
+        sums, number = dropped(params, batch, key), kept(batch["x"], key)[0][:, 0]
+        mine = jnp.sum(number[:, None] * (batch["row"][:, None] == rows[None]), axis=0)
         # The denominator of a metric is summed over devices and parts as well.
-        return runtime.Sums(jnp.sum(params["bias"]), 16, found)
+        sums.metrics.update({f"row{row}": (mine[row], jnp.int32(1)) for row in range(16)})
+        return sums
 
-    config = dataclasses.replace(SHORT, steps=3, log_every=1, checkpoint_every=3, accumulate=2)
     with tempfile.TemporaryDirectory() as workdir:
-        run_with = {"sample": sample, "loss": loss, "workdir": workdir}
-        regression.main(config, parallel=parallel, quiet=True, **run_with)
+        config = dataclasses.replace(SHORT, accumulate=2)
+        result = regression.main(config, parallel=parallel, quiet=True, loss=loss, workdir=workdir)
         records = metrics.read(Path(workdir) / "metrics.jsonl")
     calls = 2 * (1 if parallel == "jit" else jax.device_count())
-    return [[record[f"row{row}"] * calls for row in range(16)] for record in records]
+    return result, [[record[f"row{row}"] * calls for row in range(16)] for record in records]
 
 
 def split():
@@ -124,11 +124,7 @@ def split():
     def loss(params, batch, key):
         if layout.model > 1 and "('data', 'model')" not in str(jax.make_jaxpr(rows)(batch["x"])):
             raise SystemExit("the rows are not split")
-        named = rows(batch["x"])[:, :, None] * params["kernel"][None]
-        error = jnp.sum(named, 1) + params["bias"][None] - batch["y"] - batch["offset"]
-        count = jnp.sum(batch["mask"])
-        within = jnp.sum((jnp.abs(error) < 1) & batch["mask"])
-        return runtime.Sums(jnp.sum(error**2 * batch["mask"]), count, {"within": (within, count)})
+        return dropped(params, {**batch, "x": rows(batch["x"])}, key)
 
     def rows(x):
         return nn.with_logical_constraint(x, ("batch", "rows"))
@@ -145,19 +141,19 @@ def split():
         return regression.main(config, parallel=layout, quiet=True, workdir=workdir, init=init, loss=loss)
 
 
-def main(modes):
-    """Runs every kind in all modes."""
+def outcomes(modes):
+    """Runs every kind in all modes, and returns their numbers."""
     kinds = {"drawn": drawn, "fed": fed, "carried": carried}
     results: dict[str, Any] = {
         kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()
     }
-    results["dropped"] = {mode: [outcome(result) for result in dropped(mode)] for mode in modes}
-    results["keyed"] = {mode: keyed(mode) for mode in modes}
-    if jax.device_count() == 8:
-        results["split"] = outcome(split())
-    print(json.dumps({"devices": jax.device_count(), **results}))
+    in_parts = {mode: parts(mode) for mode in modes}
+    results["parts"] = {mode: outcome(result) for mode, (result, _) in in_parts.items()}
+    results["rows"] = {mode: numbers for mode, (_, numbers) in in_parts.items()}
+    return results
 
 
 if __name__ == "__main__":
     jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of it
-    main(sys.argv[1:])
+    found = outcomes(sys.argv[1:])
+    print(json.dumps({"devices": jax.device_count(), **found, "split": outcome(split())}))

@@ -15,6 +15,8 @@ from jax.sharding import SingleDeviceSharding
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, checksum
 from experiments.runtime.training import TrainState
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def make_state(step: int) -> TrainState:
     """Returns a state with all kinds of leaves: floats, halves, integers, booleans, None, named tuples."""

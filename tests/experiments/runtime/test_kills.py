@@ -102,12 +102,12 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     assert without_time(calm) == without_time(hard)
 
 
-def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
+def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(launch, tmp_path):
     workdir = tmp_path / "run"
     command = [f"--config={CONFIG}:killable", f"--workdir={workdir}"]
     process = start(*command, cwd=tmp_path)
     wait_for(process, lambda: lines(workdir) >= 2)
-    status, message = finish(start(*command, cwd=tmp_path))
+    status, message = launch(tmp_path, *command)
     assert status == 2
     assert "in use by another process" in message
     assert "Traceback" not in message
@@ -169,21 +169,38 @@ BEGINS = {
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory):
+def launch(tmp_path_factory, compiled):
+    """Returns a function of a directory, arguments, and whether a run is real, to its status and output.
+
+    The program of each is a fork of one process, which has imported what it needs.
+    """
+    with start(
+        cwd=tmp_path_factory.mktemp("launches"), program="launches.py", stdin=subprocess.PIPE
+    ) as process:
+
+        def launch(directory, *arguments, real=True):
+            print(json.dumps([str(directory), arguments, real]), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            assert answer, process.communicate()
+            return json.loads(answer)
+
+        yield launch
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory, launch):
     """Returns the messages for each of `REFUSED`, `ENDS` and `BEGINS`, all started in one directory with a
     file of presets, and the files left there.
     """
     directory = tmp_path_factory.mktemp("refused")
     text = CONFIG.read_text(encoding="utf-8").replace("quick=quick", "fast=quick")
     (directory / "mine.py").write_text(text, encoding="utf-8")
-    process = start(cwd=directory, program="launches.py", stdin=subprocess.PIPE)
-    others = [*([f"--config.seed={seed}"] for seed in ENDS), *map(str.split, BEGINS)]
-    lines = json.dumps([*(arguments for arguments, _ in REFUSED.values()), *others])
-    output, errors = process.communicate(lines, timeout=120)
-    assert process.returncode == 0, errors
-    cases = [*REFUSED, *ENDS, *BEGINS]
+    cases = {case: arguments for case, (arguments, _) in REFUSED.items()}
+    cases |= {seed: [f"--config.seed={seed}"] for seed in ENDS} | {line: line.split() for line in BEGINS}
+    answers = {case: launch(directory, *arguments, real=False) for case, arguments in cases.items()}
     left = {path.name for path in directory.iterdir()} - {"mine.py", "__pycache__"}
-    return dict(zip(cases, json.loads(output), strict=True)), left
+    return answers, left
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -210,14 +227,14 @@ def test_presets_and_files_of_ones_own_begin(refusals):
         assert refusals[0][arguments] == [0, f"runs/{shown} steps\n"]
 
 
-def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
-    status, message = finish(start("--config.steps=20", "--config.data.shape=(3, 4)", cwd=tmp_path))
+def test_a_run_from_start_to_end_then_another_config_in_its_workdir(launch, tmp_path):
+    status, message = launch(tmp_path, "--config.steps=20", "--config.data.shape=(3, 4)")
     assert status == 0, message
     workdir = tmp_path / "runs" / "regression-quick"
     assert json.loads((workdir / "config.json").read_text())["data"]["shape"] == [3, 4]
     assert json.loads((workdir / "summary.json").read_text())["step"] == 20
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    status, message = finish(start("--config.lr=0.5", "--config.steps=10", cwd=tmp_path))
+    status, message = launch(tmp_path, "--config.lr=0.5", "--config.steps=10")
     assert status == 2
     assert "lr: got 0.5, expected 0.05" in message
     assert "steps: got 10, expected 20" in message
