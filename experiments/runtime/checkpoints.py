@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from absl import logging
 from jaxtyping import Array, UInt32
 from orbax.checkpoint import v1 as ocp
@@ -45,18 +46,51 @@ class Restored:
     progress: dict[str, float]
 
 
-@jax.jit
-def checksum(tree: Any) -> UInt32[Array, ""]:
+BLOCK = 1 << 20
+"""Words that are summed at once on the host."""
+
+
+def checksum(tree: Any) -> int:
     """Returns a 32-bit checksum of all arrays of a tree, independent of how they are sharded.
 
     The checksum is the sum modulo 2^32 of all 32-bit words, each multiplied by its own odd factor. A single
     changed word is always detected, because odd factors are invertible; swapped words are detected through
-    their different factors. Integer sums do not depend on their order, so the arrays stay on their devices.
+    their different factors. Integer sums do not depend on their order, so arrays on accelerators or of other
+    processes stay where they are; those on the host are summed by NumPy, which has nothing to compile.
     """
+    leaves = [
+        jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        for leaf in jax.tree.leaves(tree)
+    ]
+    if all(_is_on_host(leaf) for leaf in leaves):
+        return _checksum_on_host([np.asarray(leaf) for leaf in leaves])
+    return int(_checksum_on_devices(leaves))
+
+
+def _is_on_host(leaf: Any) -> bool:
+    if not isinstance(leaf, jax.Array):
+        return True
+    return leaf.is_fully_addressable and {device.platform for device in leaf.devices()} == {"cpu"}
+
+
+def _checksum_on_host(leaves: list[np.ndarray]) -> int:
+    total, places = np.uint32(0), np.arange(BLOCK, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    with np.errstate(over="ignore"):  # sums are modulo 2^32
+        for index, leaf in enumerate(leaves):
+            words = leaf.ravel().view(f"uint{8 * min(leaf.dtype.itemsize, 4)}")
+            of_leaf = np.uint32(0)
+            for start in range(0, words.size, BLOCK):
+                block = words[start : start + BLOCK].astype(np.uint32)
+                place = places[: block.size] + np.uint32(2 * start & 0xFFFFFFFF)
+                of_leaf += np.sum(block * place, dtype=np.uint32)
+            total += np.uint32(2 * index + 1) * of_leaf
+    return int(total)
+
+
+@jax.jit
+def _checksum_on_devices(leaves: list[Array]) -> UInt32[Array, ""]:
     total = jnp.uint32(0)
-    for index, leaf in enumerate(jax.tree.leaves(tree)):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
+    for index, leaf in enumerate(leaves):
         if leaf.dtype == jnp.bool_:
             leaf = leaf.astype(jnp.uint8)
         bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * min(leaf.dtype.itemsize, 4)}"))
@@ -68,7 +102,7 @@ def checksum(tree: Any) -> UInt32[Array, ""]:
 
 def checksum_with(state: Any, progress: Any) -> int:
     """Returns the checksum of a state together with a small JSON-serializable record."""
-    return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), int(checksum(state)))
+    return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), checksum(state))
 
 
 class Checkpoints:

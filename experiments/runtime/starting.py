@@ -62,7 +62,7 @@ class Start:
         record = {
             "init_from": self.path,
             "taken": len(self.arrays),
-            "checksum": int(checksum(dict(self.arrays))),
+            "checksum": checksum(dict(self.arrays)),
             "misfits": list(self.misfits),
         }
         path = workdir / RECORD

@@ -1,8 +1,8 @@
 """2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU), a backend of `kernels/dispatch.py`.
 
 `tpu_layout.py` brings the arguments into the shape of tiles, `tpu_forward.py` and `tpu_backward.py` are the
-kernels, `tpu_tiles.py` and `tpu_weights.py` what they share. Memory is that of the arguments, and of [N, M], [M, M] and [M, E, F]
-a group; nothing has an entry a triple.
+kernels, `tpu_tiles.py` and `tpu_weights.py` what they share. Memory is that of the arguments, and of [N, M],
+[M, M] and [M, E, F] a group; nothing has an entry a triple.
 """
 
 import dataclasses

@@ -177,6 +177,7 @@ def launch(tmp_path_factory, compiled):
     with start(
         cwd=tmp_path_factory.mktemp("launches"), program="launches.py", stdin=subprocess.PIPE
     ) as process:
+        assert process.stdout is not None
 
         def launch(directory, *arguments, real=True):
             print(json.dumps([str(directory), arguments, real]), file=process.stdin, flush=True)

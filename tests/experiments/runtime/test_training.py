@@ -1,5 +1,8 @@
 """Gradients in parts: those of the whole batch, for sums over rows with masks and draws."""
 
+import re
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,3 +69,26 @@ def test_uneven_parts_are_refused(parts, rows):
     task = training.Task(0, 12, lambda key: {}, loss, optax.sgd(1.0), accumulate=parts)
     with pytest.raises(ValueError, match=f"accumulate: got {parts}"):
         training.Program(task, "jit")
+
+
+def test_runs_of_several_seeds_share_their_programs():
+    """A seed in a program would have each run of a comparison compile it again."""
+
+    def lowered(seed):
+        task = training.Task(
+            seed, ROWS, lambda key: {"w": jax.random.normal(key, (5, 8)), "v": jnp.ones((8, 3))}, loss,
+            optax.sgd(1.0), lambda key, step: batch() | {"y": jax.random.normal(key, (ROWS, 3))},
+        )  # fmt: skip
+        program = training.Program(task, "jit")
+        state = program.initial()
+        chunk: Any = program.compile_chunk(state, 2)
+        initial = np.asarray(state.params["w"])  # before the state is donated
+        # What a compilation cache looks at: the instructions without where they were traced.
+        operations = re.sub(r", metadata={.*?}", "", chunk.as_text().partition("ENTRY")[2])
+        return operations, initial, chunk(state, program.key)[0].params["w"]
+
+    (operations, *numbers), (of_other, *others) = map(lowered, (0, 1))
+    assert operations
+    assert operations == of_other
+    for one, other in zip(numbers, others, strict=True):
+        assert np.abs(np.asarray(one) - np.asarray(other)).min() > 0
