@@ -54,10 +54,10 @@ class CellConfig:
     coupling: str | None = None
     max_power: int | None = None
     # the cell of a proof, `llrnn.cells.cell_of_text`
-    proof: str | None = None
-    inputs: tuple[str, ...] | None = None
-    controller: tuple[int, ...] | None = None
-    inside: tuple[int, ...] | None = None
+    proof: str | None = runtime.added(None)
+    inputs: tuple[str, ...] | None = runtime.added(None)
+    controller: tuple[int, ...] | None = runtime.added(None)
+    inside: tuple[int, ...] | None = runtime.added(None)
     # memories
     memory_size: int | None = None
     memory_width: int | None = None

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,15 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _added(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the default of each field declared `added`, in the config's parts too."""
+    for field in dataclasses.fields(config):
+        if field.metadata.get("added"):
+            yield prefix + field.name, field.default
+        if dataclasses.is_dataclass(part := getattr(config, field.name)):
+            yield from _added(part, f"{prefix}{field.name}.")
+
+
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns one line for each field that prevents a run from being continued with another config.
 
@@ -91,9 +100,8 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
         old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
     if "accumulate" in new:
         old.setdefault("accumulate", 1)  # nor this: every batch was one part
-    for field in dataclasses.fields(config):
-        if field.metadata.get("added"):
-            old.setdefault(field.name, field.default)
+    for name, default in _added(config):
+        old.setdefault(name, default)
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []

@@ -15,10 +15,10 @@ import pytest
 from absl import app
 from safetensors.numpy import load_file
 
-from experiments import runtime, weights
+from experiments import registry, runtime, weights
 from experiments.llrnn.config import CellConfig, Config
 from experiments.registry import open_model
-from experiments.runtime import packing, releasing
+from experiments.runtime import packing, releasing, workdir
 from tests.on_devices import ROOT
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -51,6 +51,15 @@ def test_what_is_shipped_is_what_its_card_says(folder):
     assert sum(leaf.size for leaf in jax.tree.leaves(model.params)) == sum(
         leaf.size for leaf in jax.tree.leaves(params)
     )
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=str)
+def test_what_is_shipped_can_be_continued_with_its_config(folder):
+    """A field that a config has got since is declared `added`."""
+    before = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = workdir.read_config(registry.EXPERIMENTS[folder.parts[1]].config, folder / "config.json")
+    config.accumulate = before.get("accumulate", 1)  # as a run that is continued does
+    assert workdir.config_difference(before, config) == []
 
 
 def test_there_are_some_of_each_paper():

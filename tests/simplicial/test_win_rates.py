@@ -66,7 +66,6 @@ def test_boards_differ_within_a_type(boards):
         assert len({boards.palette[30 * kind + i].tobytes() for i in range(30)}) == 30
 
 
-@pytest.mark.slow
 def test_boards_of_a_type_are_those_of_reset_with_that_type():
     """For one type, compares where the bridge is with boards selected from all types."""
     wanted = (2, 1, 4)

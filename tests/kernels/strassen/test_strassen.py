@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from kernels import strassen_attention
 from kernels.strassen import reference, xla
@@ -101,14 +100,6 @@ def test_triples_are_computed_only_where_factors_underflow(factor, monkeypatch):
     function = functools.partial(xla.strassen_attention, scale=0.5, block=1)
     out = jax.jit(function)(*make(factor, np.float32))
     assert np.isnan(out).any() == (factor == 20.0)
-
-
-@pytest.mark.slow  # derivatives are compared with those of the definition by default
-@pytest.mark.usefixtures("x64")
-def test_numerical_derivatives():
-    mask = jnp.asarray(MASK[:1, :3])
-    arrays = make(batch=(1,), n=3)
-    check_grads(lambda *x: strassen_attention(*x, mask=mask), arrays, order=1)
 
 
 def test_what_nobody_attends_to_may_hold_anything():

@@ -163,7 +163,6 @@ def test_killed_and_started_again(tmp_path, whole):
     assert not list(root.rglob("*.tmp"))
 
 
-@pytest.mark.slow
 def test_interrupted_by_hand(tmp_path, whole):
     """Ctrl-C ends the run and its workers at once and keeps finished parts."""
     program, root = _program(tmp_path), tmp_path / "set"
@@ -323,7 +322,6 @@ def test_excluded_fingerprints_survive_the_file(tmp_path):
     assert mathematics_generation._read_excluded(path) == frozenset(prints)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for the workers in /proc")
 def test_a_worker_is_killed(tmp_path, whole):
     """A worker killed for memory raises an error instead of a hang; finished parts are kept."""
