@@ -4,7 +4,7 @@
 
 `benchmarks.guard` starts this file as a script in this tree and in that of an earlier commit. Hence it
 imports nothing that is next to it, and of the packages only names that exist in both trees; where a name has
-moved, the adapter is here. SIZE is "full" or "tiny".
+moved, the adapter is here. SIZE is "full" or "tiny"; kernels have one size.
 """
 
 import dataclasses
@@ -41,18 +41,6 @@ def drawn(*shapes: tuple[int, ...]) -> list[jax.Array]:
     return [jnp.asarray(rng.standard_normal(shape, np.float32)) for shape in shapes]
 
 
-def with_gradient(function: Callable[..., jax.Array], *arrays: jax.Array) -> Call:
-    """Returns a compiled call of a function and its gradient by all arrays, for random cotangents."""
-    (cotangent,) = drawn(jax.eval_shape(function, *arrays).shape)
-
-    def both(*arrays):
-        out, back = jax.vjp(function, *arrays)
-        return out, back(cotangent)
-
-    compiled = jax.jit(both).lower(*arrays).compile()
-    return lambda: compiled(*arrays)
-
-
 def training(loss: Callable[[Any], jax.Array], params: Any) -> Call:
     """Returns a compiled training step with Adam that continues from its own result."""
     optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(1e-4))
@@ -71,31 +59,14 @@ def training(loss: Callable[[Any], jax.Array], params: Any) -> Call:
     return call
 
 
-def two_simplicial(batch: int, queries: int, keys: int, features: int) -> Call:
-    """2-simplicial attention with gradients, as in the agent."""
-    from kernels import two_simplicial_attention
+def kernel(shape: str, direction: str) -> Call:
+    """A row of `benchmarks.kernels`: a forward pass, or both passes with all gradients."""
+    from benchmarks import kernel_cases
 
-    of_key = (batch, keys, 1, features)
-    arrays = drawn((batch, queries, 1, features), of_key, of_key, of_key, (1, features, features, features))
-    return with_gradient(two_simplicial_attention, *arrays)
-
-
-def trilinear(length: int) -> Call:
-    """Causal trilinear attention with windows and gradients."""
-    from kernels import trilinear_attention
-
-    def attend(*arrays):
-        return trilinear_attention(*arrays, causal=True, window1=length // 16, window2=length // 4)
-
-    shape = (1, length, 4, 64)
-    return with_gradient(attend, *drawn(*[shape] * 5))
-
-
-def trans(length: int) -> Call:
-    """The operator trans with gradients, as in FOLNet Base."""
-    import kernels
-
-    return with_gradient(kernels.trans, *drawn(*[(2, 12, length, length)] * 2))
+    case = next(case for case in kernel_cases.all_cases("cpu") if case.name == f"{shape} float32")
+    arrays = case.draw()
+    compiled = jax.jit(case.function(direction, "xla")).lower(*arrays).compile()
+    return lambda: compiled(*arrays)
 
 
 def boxworld(kind: str, tiny: bool) -> Call:
@@ -192,11 +163,20 @@ def llrnn(name: str, batch: int, **options: Any) -> Call:
     return training(loss, params)
 
 
+KERNELS = {
+    "two_simplicial": ("agent", "virtual-small", "full-128", "full-small"),
+    "trans": ("pre-training", "decoder"),
+    "trilinear": ("cpu, grouped", "cpu, ungrouped", "cpu, all the past", "cpu, all pairs"),
+}
+"""The shapes of `benchmarks.kernels` on CPUs, which are the same in both trees."""
 MEMORY = {"features": 100, "memory_size": 128, "memory_width": 20}
 SUBJECTS: dict[str, Callable[[bool], Call]] = {
-    "kernels.two_simplicial": lambda tiny: two_simplicial(*((2, 4, 2, 3) if tiny else (1280, 40, 2, 48))),
-    "kernels.trilinear": lambda tiny: trilinear(16 if tiny else 1024),
-    "kernels.trans": lambda tiny: trans(4 if tiny else 128),
+    **{
+        f"kernels.{operation}.{shape}.{direction}": lambda tiny, row=(shape, direction): kernel(*row)
+        for operation, shapes in KERNELS.items()
+        for shape in shapes
+        for direction in ("forward", "both")
+    },
     "boxworld.relational": lambda tiny: boxworld("relational", tiny),
     "boxworld.simplicial": lambda tiny: boxworld("simplicial", tiny),
     "folnet.layer": lambda tiny: folnet_layer(*((1, 4) if tiny else (8, 128))),

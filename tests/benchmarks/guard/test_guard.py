@@ -1,6 +1,7 @@
 """The guard: verdicts, flags, records it continues, and the processes it starts in either tree."""
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -10,6 +11,7 @@ from absl import app
 
 from benchmarks.guard import __main__ as guard
 from benchmarks.guard import subjects
+from benchmarks.kernel_cases import all_cases
 
 
 def runs(before, after) -> Any:
@@ -78,17 +80,39 @@ def test_a_commit_that_does_not_exist_is_refused():
         guard.full_name("none")
 
 
+ROW = "kernels.trans.decoder.forward"
+OTHER_TREE = {
+    "kernels/__init__.py": "",
+    "benchmarks/__init__.py": "",
+    "benchmarks/kernel_cases.py": """
+import types
+def all_cases(platform):
+    function = lambda direction, implementation: lambda logits: logits + 1
+    yield types.SimpleNamespace(name="decoder float32", draw=lambda: (1.0,), function=function)
+""",
+}
+
+
 def test_a_process_measures_the_tree_it_is_given(tmp_path):
     """A tree with other packages of the same names, and one without."""
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "__init__.py").write_text("trans = lambda logits, premise: logits + premise\n")
-    found = guard.measure(tmp_path, "kernels.trans", "tiny", 0.0, 120)
+    for name, text in OTHER_TREE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = guard.measure(tmp_path, ROW, "full", 0.0, 120)
     assert len(found["seconds"]) == 2
     assert min(found["seconds"]) > 0
-    (tmp_path / "kernels" / "__init__.py").unlink()
-    (tmp_path / "kernels").rmdir()
-    missing = guard.measure(tmp_path, "kernels.trans", "tiny", 0.0, 120)
+    shutil.rmtree(tmp_path / "kernels")
+    missing = guard.measure(tmp_path, ROW, "full", 0.0, 120)
     assert "expected those of" in missing["failed"] or "ModuleNotFoundError" in missing["failed"]
+
+
+def test_the_kernels_are_those_of_their_benchmark():
+    cases = [f"{case.operation.name.removesuffix('_attention')}.{case.name}" for case in all_cases("cpu")]
+    named = [f"{name}.{shape}" for name, shapes in subjects.KERNELS.items() for shape in shapes]
+    assert cases == [f"{name} float32" for name in named]
+    rows = [name for name in subjects.SUBJECTS if name.startswith("kernels.")]
+    assert len(rows) == 2 * len(cases)
+    assert ROW in rows
 
 
 def test_modules_that_have_moved_are_found():
@@ -103,13 +127,14 @@ def measure(name):
 
 
 def test_a_subject_runs_here():
-    measure("kernels.trans")
+    measure(ROW)
 
 
 @pytest.mark.slow
 def test_every_subject_runs_here():
     for name in subjects.SUBJECTS:
-        measure(name)
+        if not name.startswith("kernels."):
+            measure(name)
 
 
 def test_flags_are_checked_first():
@@ -117,6 +142,6 @@ def test_flags_are_checked_first():
     done = subprocess.run(command, cwd=guard.ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert (
-        "--only: got 'kernels.tans', expected a part of one of kernels.two_simplicial"
+        "--only: got 'kernels.tans', expected a part of one of kernels.two_simplicial.agent.forward"
         in done.stderr + done.stdout
     )
