@@ -117,38 +117,27 @@ def erasing_ntm():
 
 def ntm(read):
     """Example 2.10, with the corrected master of the library and V : V -o H0 a weight."""
-    if read == "updated":
-        core = logic.ntm_master(H, W, V)
-        step = lambda m, n, a, b, u, v, s: core(*map(bang, (m, n, a, b, u, s)))  # noqa: E731
-        master = banged(
-            logic.integer(W),
-            logic.integer(W_DUAL),
-            logic.endo(W),
-            logic.endo(W_DUAL),
-            V,
-            Lolli(V, H),
-            one_ring_state(V),
-            lambda m, n, a, b, u, v, s: both(
-                v(Fst(step(m, n, a, b, u, v, s))), Snd(step(m, n, a, b, u, v, s))
-            ),
-        )
-    else:
+    core = logic.ntm_master(H, W, V)
 
-        def previous(m, n, a, b, u, v, s):
-            r, w, matrix = Fst(Snd(s)), Fst(Snd(Snd(s))), Snd(Snd(Snd(s)))
-            moved = n(bang(b))(w)
-            return both(v(matrix(r)), m(bang(a))(r), moved, add_outer(matrix, moved, u))
+    def updated(m, n, a, b, u, v, s):
+        done = core(*map(bang, (m, n, a, b, u, s)))
+        return both(v(Fst(done)), Snd(done))
 
-        master = banged(
-            logic.integer(W),
-            logic.integer(W_DUAL),
-            logic.endo(W),
-            logic.endo(W_DUAL),
-            V,
-            Lolli(V, H),
-            one_ring_state(V),
-            previous,
-        )
+    def previous(m, n, a, b, u, v, s):
+        r, w, matrix = Fst(Snd(s)), Fst(Snd(Snd(s))), Snd(Snd(Snd(s)))
+        moved = n(bang(b))(w)
+        return both(v(matrix(r)), m(bang(a))(r), moved, add_outer(matrix, moved, u))
+
+    master = banged(
+        logic.integer(W),
+        logic.integer(W_DUAL),
+        logic.endo(W),
+        logic.endo(W_DUAL),
+        V,
+        Lolli(V, H),
+        one_ring_state(V),
+        updated if read == "updated" else previous,
+    )
     general = LLRNNCell(
         master,
         (

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import re
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -22,6 +21,7 @@ from kernels.trans import gpu, gpu_backward
 from kernels.trans.gpu_work import Work
 from kernels.trans.reference import Config, trans
 from kernels.trans.shapes import REAL, SMALL, Shape
+from tests.kernels import gpu_launches
 from tests.kernels.trans import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -222,17 +222,6 @@ def lowered(function, *arguments):
     return export.export(jax.jit(function), platforms=["cuda"], disabled_checks=safe)(*arguments)
 
 
-def allocated(folder) -> dict[str, int]:
-    """Bytes of shared memory by kernel, which Mosaic writes to a folder when it is asked to."""
-    found = {}
-    for path in folder.glob("*.resources.txt"):
-        text = path.read_text()
-        (scratch,) = re.findall(r"smem_scratch_bytes=(\d+)", text)
-        barriers = re.findall(r"num_barriers=(\d+)[^)]*\): (\d+)", text)
-        found[path.name.rsplit("_", 1)[0]] = int(scratch) + 8 * sum(int(n) * int(m) for n, m in barriers)
-    return found
-
-
 EXTREME = (
     (1, 1, 1, 1, 1),
     (100_000, 1, 64, 64, 64),
@@ -246,25 +235,23 @@ EXTREME = (
 
 
 @pytest.mark.slow  # drawn calls are lowered by default
-def test_lowers_for_cuda_as_planned(monkeypatch, tmp_path):
+def test_lowers_for_cuda_as_planned():
     """Down to Mosaic's own code; `make aot` compiles it to machine code."""
-    monkeypatch.setenv("MOSAIC_GPU_DUMP_RESOURCES", "1")
     shapes = [Shape(str(sizes), *sizes, causal=causal) for sizes in EXTREME for causal in (False, True)]
     for shape in (REAL[6], Shape("long, causal", 1, 12, 8192, 8192, 8192, causal=True), *shapes):
-        folder = tmp_path / f"{shape.name}, {shape.causal}"
-        folder.mkdir()
-        monkeypatch.setenv("MOSAIC_GPU_DUMP_TO", str(folder))
-        lower_as_planned(shape, folder)
+        lower_as_planned(shape)
 
 
-def lower_as_planned(shape, folder):
+def lower_as_planned(shape):
     kernel_logits, premise, out, lse = described(shape)
-    exported = lowered(functools.partial(_both, shape.config), kernel_logits, premise, out, lse)
+    exported, memory = gpu_launches.allocated(
+        lambda: lowered(functools.partial(_both, shape.config), kernel_logits, premise, out, lse)
+    )
     assert exported.mlir_module().count("custom_call @mosaic_gpu_v2") == 2
     shapes = [output.shape for output in exported.out_avals]
     assert shapes == [out.shape, lse.shape, kernel_logits.shape, premise.shape]
     launches = [launch for direction in DIRECTIONS for launch in planned(direction, shape).launches]
-    assert allocated(folder) == {launch.name: launch.memory for launch in launches}
+    assert memory == {launch.name: launch.memory for launch in launches}
 
 
 def test_lowers_inside_shard_map():

@@ -5,7 +5,6 @@ error.
 """
 
 import dataclasses
-import re
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ from kernels.trilinear import gpu, gpu_backward, gpu_layout
 from kernels.trilinear.gpu_sweep import Band
 from kernels.trilinear.reference import Config, trilinear_attention
 from kernels.trilinear.shapes import ACCELERATOR, Shape
+from tests.kernels import gpu_launches
 from tests.kernels.trilinear import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -119,17 +119,13 @@ def planned(direction, shape, chip=HOPPER, dtype="bfloat16", **options):
     ids=str,
 )
 @pytest.mark.slow  # drawn calls are lowered by default
-def test_lowers_for_cuda_as_planned(sizes, monkeypatch, tmp_path):
+def test_lowers_for_cuda_as_planned(sizes):
     """Down to Mosaic's own code, with the shared memory that the plan says."""
-    monkeypatch.setenv("MOSAIC_GPU_DUMP_RESOURCES", "1")
     for window1, window2, causal in ((None, None, False), (7, 5000, True)):
-        folder = tmp_path / str(causal)
-        folder.mkdir()
-        monkeypatch.setenv("MOSAIC_GPU_DUMP_TO", str(folder))
-        lower_as_planned(Shape("", *sizes, window1=window1, window2=window2, causal=causal), folder)
+        lower_as_planned(Shape("", *sizes, window1=window1, window2=window2, causal=causal))
 
 
-def lower_as_planned(shape, folder):
+def lower_as_planned(shape):
     query, *keys = described(shape)
 
     def both(query, key1, key2, value1, value2, dout):
@@ -137,17 +133,12 @@ def lower_as_planned(shape, folder):
         out, lse = gpu.forward(shape.config, *arrays)
         return out, gpu.backward(shape.config, *arrays, out, lse, dout)
 
-    jax.jit(both).trace(query, *keys, query).lower(lowering_platforms=("cuda",))
-    found = {}
-    for path in folder.glob("*.resources.txt"):
-        text = path.read_text()
-        (scratch,) = re.findall(r"smem_scratch_bytes=(\d+)", text)
-        barriers = re.findall(r"num_barriers=(\d+)[^)]*\): (\d+)", text)
-        found[path.name.rsplit("_", 1)[0]] = int(scratch) + 8 * sum(int(n) * int(m) for n, m in barriers)
+    traced = jax.jit(both).trace(query, *keys, query)
+    _, memory = gpu_launches.allocated(lambda: traced.lower(lowering_platforms=("cuda",)))
     launches = [
         launch for direction in ("forward", "backward") for launch in planned(direction, shape).launches
     ]
-    assert found == {launch.name: launch.memory for launch in launches}
+    assert memory == {launch.name: launch.memory for launch in launches}
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
