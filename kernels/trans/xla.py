@@ -71,8 +71,8 @@ def _causal_on_cpus(config, kernel_logits, premise):
     allow = allowed(config, *kernel_logits.shape[2:], None)
     bound = jnp.where(allow, jnp.inf, -jnp.inf).astype(dtype)
     results = _softmax_product(jnp.minimum(kernel_logits.astype(dtype), bound), premise)
-    # NaN anywhere in a row's weights is in all of its outputs. Each result has its own test, so that a forward
-    # pass, whose log-sum-exp nobody uses, does not compute it.
+    # NaN in a row's weights is in all of its outputs. Each result has its own test: a forward pass, whose
+    # log-sum-exp nobody uses, does not compute it.
     tests = results[0][..., :1], results[1]
 
     def select(position):
