@@ -9,7 +9,7 @@ subject is slower if the median ratio is below 1 - tolerance and every repetitio
 in the earlier tree and fails in this one.
 
 With `--out`, every measurement is written when it is made. The same command continues where it was stopped;
-files of other commits or settings are refused. With 5 repetitions all subjects take about half an hour.
+files of other commits or settings are refused. With 5 repetitions all subjects take about an hour.
 """
 
 import io

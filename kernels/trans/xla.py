@@ -41,7 +41,7 @@ def forward(
             kernel_logits,
             premise,
             cpu=functools.partial(_causal_on_cpus, config),
-            default=lambda *arrays: _forward_tile(config, *arrays, None),
+            default=functools.partial(_forward_tile, config, mask=None),
         )
     parts = [
         _forward_tile(
@@ -68,7 +68,8 @@ def _causal_on_cpus(config, kernel_logits, premise):
     spreads through a minimum or does not, whichever instruction XLA takes; where it did, a select follows.
     """
     dtype = accumulator(kernel_logits, premise)
-    allow = allowed(config, *kernel_logits.shape[2:], None)
+    rows, columns = kernel_logits.shape[2:]
+    allow: Any = allowed(config, rows, columns, None)
     bound = jnp.where(allow, jnp.inf, -jnp.inf).astype(dtype)
     results = _softmax_product(jnp.minimum(kernel_logits.astype(dtype), bound), premise)
     # NaN in a row's weights is in all of its outputs. Each result has its own test: a forward pass, whose
@@ -76,7 +77,7 @@ def _causal_on_cpus(config, kernel_logits, premise):
     tests = results[0][..., :1], results[1]
 
     def select(position):
-        return lambda *arrays: _forward_tile(config, *arrays, None)[position]
+        return lambda *arrays: _forward_tile(config, *arrays, mask=None)[position]
 
     out, lse = (
         jax.lax.cond(
