@@ -46,15 +46,19 @@ def test_a_run_finds_the_line_that_was_measured(tmp_path, monkeypatch):
     assert chunks.chosen(dataclasses.replace(small(), length=16), problem(small())["init"]) == 1
 
 
-def test_no_clear_gain_is_one_piece(monkeypatch):
-    monkeypatch.setattr(
-        program.timing,
-        "alternate",
-        lambda steps, **_: {name: [1.0, 1.01 - 0.04 * (name == "2")] for name in steps},
-    )
+@pytest.mark.parametrize(
+    ("in_two", "rows", "gain"),
+    [
+        ([0.97, 0.98, 0.97], 4, 1.0),  # always faster, but by less than 5 %
+        ([0.5, 2.0, 0.5], 2, 2.0),  # one block that was disturbed
+    ],
+)
+def test_a_cut_is_chosen_for_its_median_gain(monkeypatch, in_two, rows, gain):
+    times = {"1": [1.0] * 3, "2": in_two}
+    monkeypatch.setattr(program.timing, "alternate", lambda steps, **_: {name: times[name] for name in steps})
     monkeypatch.setattr(program, "stepping", lambda engine: None)
-    line = program.measure(registry.EXPERIMENTS["reasoning"], small(), [2], blocks=2, seconds=0)
-    assert (line["rows"], line["gain"]["median"]) == (4, 1.0)
+    line = program.measure(registry.EXPERIMENTS["reasoning"], small(), [2], blocks=3, seconds=0)
+    assert (line["rows"], line["gain"]["median"]) == (rows, gain)
 
 
 def test_cases_are_of_existing_presets_and_fields():
