@@ -141,7 +141,9 @@ def test_gradients_are_those_of_the_transcription():
 
 def test_any_leading_axes():
     """A single picture, or time and batch axes, give the same results; one axis is compared above."""
-    agent = Agent(conv_features=(4, 5), features=12, two_simplicial_features=6, head_features=(9,))
+    agent = Agent(
+        num_blocks=1, conv_features=(4, 5), features=12, two_simplicial_features=6, head_features=(9,)
+    )
     observation = pictures(1, 2, 3, 5, 6, 3)
     variables = parameters(agent, observation[0, 0])
     apply = quickly(agent.apply)

@@ -8,6 +8,7 @@ CONFIG = Config(
     agent=AgentConfig(
         features=6,
         heads=2,
+        blocks=1,
         two_simplicial_features=3,
         head_features=(6,),
         input_centre=199.0,
