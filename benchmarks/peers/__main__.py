@@ -8,8 +8,10 @@ The peers are PyTorch (eager and compiled; plain versions of the same architectu
 plain Python. All are optional: libraries that are not installed are skipped with a message. Results are
 compared before anything is timed; those that differ are reported and not timed, and the exit status is 1.
 
-All libraries use all cores. PyTorch's threads busy-wait for each other, which makes it disproportionately
-slow on a machine with other load. The record has the load before the run.
+All libraries run in one process on all cores. On CPUs it keeps large blocks of memory between calls, as our
+training and exported models do (`experiments.runtime.memory`); with `--keep-blocks=0` every library pays for
+fresh pages at each call. PyTorch's threads busy-wait for each other, which makes it disproportionately slow
+on a machine with other load. The record has the load before the run.
 """
 
 import os
@@ -26,6 +28,7 @@ import jax
 
 from benchmarks import machine, timing
 from benchmarks.peers import comparing, libraries, plain_python, subjects, table
+from experiments.runtime import memory
 
 BUDGET = 720.0
 PYTHON = "python"
@@ -92,6 +95,12 @@ def main() -> int:
         out=("results/peers/speed.json", "file of the record; a .md page goes next to it; empty writes none"),
     )
     parser.add_argument("--block-seconds", type=float, default=0.25, help="approximate seconds per block")
+    parser.add_argument(
+        "--keep-blocks",
+        type=int,
+        default=memory.DEFAULT if jax.default_backend() == "cpu" else 0,
+        help="keep freed blocks of memory of up to so many MiB between calls; 0: keep none",
+    )
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.blocks < 1:
@@ -102,6 +111,7 @@ def main() -> int:
     first, *rest = subjects.subjects(subjects.SIZES[size])
     try:
         names, keys = select(arguments.only, [first, *BOXWORLD, *rest])
+        kept = memory.keep_large_blocks(arguments.keep_blocks)
     except ValueError as error:
         parser.error(str(error))
     end = time.monotonic() + arguments.budget
@@ -115,6 +125,7 @@ def main() -> int:
             "command": " ".join(["python -m benchmarks.peers", *sys.argv[1:]]),
             "threads": os.cpu_count(),
             "load": load,
+            "kept_mib": arguments.keep_blocks if kept else 0,
             "tolerance": comparing.TOLERANCE,
             "peers": {libraries.LIBRARIES[key].title: dict(library.about) for key, library in found.items()},
             "rows": [],

@@ -25,8 +25,8 @@ def page(record: Mapping[str, Any]) -> str:
         f"the maximum of its array; {record['tolerance']['forward']:.0e} is allowed in forward passes. For "
         "gradients, where rounding can decide a ReLU, the norm of an array's difference may be "
         f"{record['tolerance']['gradient']:.0e} of its norm. The programs of a row ran in alternating blocks "
-        "in one process, on all cores. The ratio is the other library's time over ours, above 1 if ours is "
-        "faster: the median over adjacent blocks (minimum to maximum).",
+        f"in one process, on all cores, which {_kept(record['kept_mib'])}. The ratio is the other library's "
+        "time over ours, above 1 if ours is faster: the median over adjacent blocks (minimum to maximum).",
         "",
         "| subject | sizes | pass | library | ours, ms | library, ms | ratio | difference |",
         "|---|---|---|---|--:|--:|--:|--:|",
@@ -52,6 +52,13 @@ def page(record: Mapping[str, Any]) -> str:
     if record["not_measured"]:
         text += ["", f"Not measured, since the budget was exhausted: {', '.join(record['not_measured'])}."]
     return "\n".join(text) + "\n"
+
+
+def _kept(mib: int) -> str:
+    """Says what the process did with freed memory."""
+    if mib == 0:
+        return "returned large blocks of memory to the system when they were freed"
+    return f"kept freed blocks of memory of up to {mib} MiB, as our training does"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -10,11 +10,15 @@ import pytest
 from benchmarks.peers import __main__ as program
 from benchmarks.peers import libraries
 from benchmarks.peers.comparing import JaxProgram
+from experiments.runtime import memory
 
 
 @pytest.fixture
 def run(monkeypatch):
-    """Returns a function that runs the program in this process as if no peer were installed."""
+    """Returns a function that runs the program in this process as if no peer were installed.
+
+    The C library is not asked to keep anything.
+    """
     before = jax.config.jax_default_matmul_precision
     absent = {key: _absent(library) for key, library in libraries.LIBRARIES.items()}
     monkeypatch.setattr(libraries, "LIBRARIES", absent)
@@ -23,6 +27,8 @@ def run(monkeypatch):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["peers", "--small", *arguments])
         return program.main()
+
+    monkeypatch.setattr(memory, "keep_large_blocks", lambda limit: limit > 0)
 
     yield run
     jax.config.update("jax_default_matmul_precision", before)
@@ -53,6 +59,7 @@ def test_without_any_peer_it_says_so_and_ends_well(run, tmp_path, capsys):
     assert set(record["peers"]) == {library.title for library in libraries.LIBRARIES.values()}
     assert all("is not installed" in about["absent"] for about in record["peers"].values())
     assert {"date", "commit", "versions", "devices", "load", "threads", "tolerance"} <= set(record)
+    assert record["kept_mib"] == 1024
     assert record["command"] == f"python -m benchmarks.peers --small --only=trans --out={out}"
     assert "torch is not installed" in capsys.readouterr().out
     assert "PyTorch: skipped, torch is not installed" in out.with_suffix(".md").read_text()

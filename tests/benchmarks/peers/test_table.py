@@ -23,6 +23,7 @@ RECORD = {
     "command": "python -m benchmarks.peers",
     "threads": 2,
     "load": 0.1,
+    "kept_mib": 1024,
     "tolerance": {"forward": 1e-4, "gradient": 1e-3},
     "peers": {
         "PyTorch": {"version": "2.15", "threads": 2},
@@ -48,6 +49,8 @@ def test_the_page():
     assert "- PyTorch: version 2.15; threads 2." in text
     assert "- tokamax: skipped, tokamax is not installed." in text
     assert "the budget was exhausted: FOLNet layer" in text
+    assert "kept freed blocks of memory of up to 1024 MiB" in text
+    assert "returned large blocks of memory to the system" in table.page({**RECORD, "kept_mib": 0})
 
 
 def test_every_row_of_the_table_has_its_columns():
