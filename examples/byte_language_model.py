@@ -9,9 +9,9 @@ dot-product attention in all layers and as many parameters. It prints the bits p
 lets the first model continue a line with a cache, one byte at a time.
 
 One run is one seed and takes less than two minutes on two cores. The paper finds no gain below two billion
-active parameters, and one seed of a small model is no evidence either way. The comparison with three seeds and
-searched learning rates, the claim `simplicial.language`, found a difference of half of that between seeds, in
-favour of dot products. To adapt the example, give a file of text with `--text`.
+active parameters, and one seed of a small model is no evidence either way. The comparison with three seeds
+and searched learning rates, the claim `simplicial.language`, found a difference of half of that between
+seeds, in favour of dot products. To adapt the example, give a file of text with `--text`.
 """
 
 import argparse
