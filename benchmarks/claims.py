@@ -213,7 +213,7 @@ def folnet(record: Record) -> Iterator[dict[str, Any]]:
                 record,
                 f"folnet.layer.{row['name']}",
                 f"a training step of a layer ({row['name']}), {row['batch']} texts of {row['length']} "
-                f"tokens, {row['tokens_per_second']['step']:,.0f} tokens/s",
+                f"tokens in {row['parts']} parts, {row['tokens_per_second']['step']:,.0f} tokens/s",
                 "time of a step over its matrix products",
                 row["over_products"]["step"],
                 higher_is_better=False,

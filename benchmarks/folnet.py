@@ -8,6 +8,9 @@ Three programs are compared with it: the layer without dropout; the same with gr
 inputs; and a training step with dropout and LAMB. Each operator of FOLNet is also measured by itself. All
 functions of a row alternate in one process; ratios are medians over neighbouring blocks, with minimum and
 maximum. Tracing a program twice is an error.
+
+As in a run on CPUs, large blocks of memory are kept between calls, and the training step is that of the
+fastest of several cuts of the batch (`experiments.runtime.chunks`).
 """
 
 import statistics
@@ -24,12 +27,15 @@ from flax import linen as nn
 from benchmarks import contractions, launching, timing
 from benchmarks.tp_transformer import once
 from experiments.folnet_pretrain import optimizer as folnet_optimizer
+from experiments.runtime import memory
 from folnet import BASE, FOLNetConfig
 from folnet.layers import ReasonerLayer
 from folnet.modules import MIXERS, Boolean, BooleanPairs
 from folnet.transformer import TransformerLayer, matched_to
 from folnet.transformer_configuration import BERT_BASE, TransformerConfig
 
+PARTS = (1, 2, 4, 8)
+"""Cuts of a batch that are tried."""
 SMALL = BASE.replace(
     vocab_size=64,
     hidden_size=32,
@@ -127,12 +133,21 @@ def programs(layer: Layer) -> Programs:
         outputs, back = jax.vjp(forward, params, inputs)
         return outputs, back(cotangents)
 
-    def step(params, state, inputs, cotangents, key):
-        # Inside a model, a layer needs the gradient of its inputs and returns its outputs.
-        outputs, back = jax.vjp(lambda params, inputs: applied(params, inputs, key), params, inputs)
-        dparams, dinputs = back(cotangents)
+    def step(parts, params, state, inputs, cotangents, key):
+        def of_part(total, given):
+            inputs, cotangents, key = given
+            # Inside a model, a layer needs the gradient of its inputs and returns its outputs.
+            outputs, back = jax.vjp(lambda params, inputs: applied(params, inputs, key), params, inputs)
+            dparams, dinputs = back(cotangents)
+            return jax.tree.map(jnp.add, total, dparams), (outputs, dinputs)
+
+        def cut(leaf):
+            return leaf.reshape(parts, -1, *leaf.shape[1:])
+
+        given = *jax.tree.map(cut, (inputs, cotangents)), jax.random.split(key, parts)
+        dparams, others = jax.lax.scan(of_part, jax.tree.map(jnp.zeros_like, params), given)
         updates, state = optimizer.update(dparams, state, params)
-        return optax.apply_updates(params, updates), state, outputs, dinputs
+        return optax.apply_updates(params, updates), state, *others
 
     return Programs(forward, gradient, step, optimizer)
 
@@ -175,19 +190,26 @@ def measure(layer: Layer, *, blocks: int, block_seconds: float, step: bool) -> d
         **{f"{name}_products": contractions.alone(some) for name, some in found.items()},
     }
     against = {"forward": "forward_products", "gradient": "gradient_products"}
-    if step:
-        functions["step"] = _stepping(of, params, inputs, cotangents)
-        against["step"] = "gradient_products"
+    batch, length = _first(layer.inputs)
+    cuts = {parts: f"step in {parts}" for parts in PARTS if step and batch % parts == 0}
+    for parts, name in cuts.items():
+        functions[name] = _stepping(of, parts, params, inputs, cotangents)
     # The first call of each block is not counted: it reallocates memory freed by the other programs.
     times = timing.alternate(functions, blocks=blocks, block_seconds=block_seconds, uncounted=1)
-    batch, length = _first(layer.inputs)
+    by_parts = {parts: times.pop(name) for parts, name in cuts.items()}
+    chosen = {}
+    if step:
+        fastest = min(by_parts, key=lambda parts: statistics.median(by_parts[parts]))
+        times["step"], against["step"] = by_parts[fastest], "gradient_products"
+        chosen = {"parts": fastest, "seconds_by_parts": medians(by_parts)}
     tokens = batch * length
-    seconds = {name: statistics.median(values) for name, values in times.items()}
+    seconds = medians(times)
     return {
         "name": layer.name,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "batch": batch,
         "length": length,
+        **chosen,
         "gflop_a_token": {name: contractions.operations(some) / tokens / 1e9 for name, some in found.items()},
         "seconds": seconds,
         "tokens_per_second": {name: tokens / seconds[name] for name in against},
@@ -199,20 +221,25 @@ def measure(layer: Layer, *, blocks: int, block_seconds: float, step: bool) -> d
     }
 
 
+def medians[Key](times: Mapping[Key, list[float]]) -> dict[Key, float]:
+    """Returns the median of each program's blocks."""
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
 def _first(inputs: tuple[Any, ...]) -> tuple[int, int]:
     """Returns batch size and length, given unary or binary atoms."""
     shape = inputs[0].shape
     return (shape[0], shape[1] if len(shape) == 3 else shape[2])
 
 
-def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callable[[], Any]:
+def _stepping(of: Programs, parts: int, params: Any, inputs: Any, cotangents: Any) -> Callable[[], Any]:
     """Returns a function that makes one training step per call, donating the previous parameters."""
-    compiled = jax.jit(once(of.step), donate_argnums=(0, 1))
+    compiled = jax.jit(once(of.step), static_argnums=0, donate_argnums=(1, 2))
     held = [jax.tree.map(jnp.copy, params), jax.jit(of.optimizer.init)(params)]
     key = jax.random.key(0)
 
     def call():
-        *held[:], outputs, dinputs = compiled(*held, inputs, cotangents, key)
+        *held[:], outputs, dinputs = compiled(parts, *held, inputs, cotangents, key)
         return held, outputs, dinputs
 
     return call
@@ -245,6 +272,8 @@ def main() -> None:
     if values.small:
         sizes, batch, length = (SMALL, matched_to(SMALL)), 2, 16
     seconds = 0.01 if values.small else 0.25
+    if jax.default_backend() == "cpu":
+        memory.keep_large_blocks()
     rows = compare(*sizes, batch, length, blocks=values.blocks, block_seconds=seconds)
     command = "python -m benchmarks.folnet" + " --small" * values.small
     launching.record(rows, format_row, values.out, command)

@@ -262,10 +262,10 @@ def simplicial_block(sizes: Sizes) -> Subject:
     return _module("simplicial_block", shape, module, inputs, settings)
 
 
-def agent(sizes: Sizes, virtual: int) -> Subject:
+def agent(sizes: Sizes, virtual: int, blocks: int = 2) -> Subject:
     """Returns an agent, from pictures to logits and values; without virtual entities it is relational."""
     fields, (batch, rows, columns) = sizes.agent, sizes.pictures
-    module = Agent(num_virtual_entities=virtual, **fields)
+    module = Agent(num_virtual_entities=virtual, num_blocks=blocks, **fields)
     pictures = np.random.default_rng(0).integers(0, 256, (2 * batch, rows, columns, 3), np.uint8)
     settings = {theirs: fields[ours] for theirs, ours in AGENT_FIELDS.items()}
     settings |= {"virtual": virtual, "blocks": module.num_blocks, "actions": module.num_actions}

@@ -93,13 +93,15 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns one line for each field that prevents a run from being continued with another config.
 
     `before` is the `config_dict` of the run. Fields declared `resumable` may differ; `steps` may only
-    increase. Fields declared `added` have their default in a run that lacks them.
+    increase. Fields declared `added` have their default in a run that lacks them. A number of parts that is
+    not chosen yet, `accumulate` = 0, is that of the run.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
         old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
     if "accumulate" in new:
-        old.setdefault("accumulate", 1)  # nor this: every batch was one part
+        old["accumulate"] = old.get("accumulate") or 1  # nor this: every batch was one part
+        new["accumulate"] = new["accumulate"] or old["accumulate"]  # see `chunks.resolved`
     for name, default in _added(config):
         old.setdefault(name, default)
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}

@@ -58,6 +58,9 @@ def test_a_row(which):
     layer = benchmark.layers(benchmark.SMALL, matched_to(benchmark.SMALL), 2, 8)[which]
     row = benchmark.measure(layer, blocks=2, block_seconds=1e-3, step=True)
     assert (row["batch"], row["length"]) == (2, 8)
+    assert set(row["seconds_by_parts"]) == {1, 2}
+    assert row["seconds"]["step"] == row["seconds_by_parts"][row["parts"]]
+    assert row["seconds"]["step"] == min(row["seconds_by_parts"].values())
     for name in ("forward", "gradient", "step"):
         assert row["tokens_per_second"][name] == pytest.approx(2 * 8 / row["seconds"][name])
         over = row["over_products"][name]

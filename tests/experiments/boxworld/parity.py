@@ -22,6 +22,7 @@ if __name__ == "__main__":
         kind, parallel = way.split(",")
         config = small()
         config.agent.kind = cast(Kind, kind)
+        config.agent.blocks = 2  # with one, rounding decides on which side of a kink of the logit a run goes
         result = runtime.loop(config, Impala(config, parallel), quiet=True)
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
         grid = result.state.actors.environment.episodes.grid

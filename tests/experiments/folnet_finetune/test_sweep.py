@@ -36,7 +36,8 @@ class Trainer:
     def __call__(self, config, directory):
         self.asked.append((config.lr, config.seed))
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / "config.json", config_dict(config))
+        begun = dataclasses.replace(config, accumulate=2)  # as a run chooses it when it begins
+        write_json(directory / "config.json", config_dict(begun))
         if (config.lr, config.seed) in self._diverging:
             raise runtime.NonFiniteLoss("the loss is nan", 3, None)
         step = config.steps - ((config.lr, config.seed) in self._short)

@@ -109,6 +109,19 @@ def test_an_added_field_has_its_default_in_runs_that_lack_it():
     ]
 
 
+def test_parts_that_are_not_chosen_yet_are_those_of_the_run():
+    begun, one = (config_dict(dataclasses.replace(Config(), accumulate=n)) for n in (2, 0))
+    assert config_difference(begun, Config()) == []
+    assert config_difference(begun, dataclasses.replace(Config(), accumulate=4)) == [
+        "accumulate: got 4, expected 2"
+    ]
+    for before in (one, {name: value for name, value in one.items() if name != "accumulate"}):
+        assert config_difference(before, dataclasses.replace(Config(), accumulate=1)) == []
+        assert config_difference(before, dataclasses.replace(Config(), accumulate=2)) == [
+            "accumulate: got 2, expected 1"
+        ]
+
+
 def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     before = content(tmp_path)
