@@ -120,8 +120,8 @@ class Model(Sequence):
         super().__init__(cell, compiled=compiled)
         self.outputs = nn.Linear(cell.hidden.in_features, outputs)
 
-    def forward(self, tokens):
-        return self.outputs(super().forward(F.one_hot(tokens, self.cell.input.in_features).float())[0])
+    def forward(self, inputs):
+        return self.outputs(super().forward(F.one_hot(inputs, self.cell.input.in_features).float())[0])
 
 
 def loss(model: Model, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from benchmarks import timing
 from benchmarks.peers import comparing
 from benchmarks.peers.training.subjects import Batch, Subject
 
-TOLERANCE = {"losses": 2e-3, "change": 1e-2}
+TOLERANCE = {"change": 1e-2, "losses": 2e-3, "later_losses": 2e-2}
 """Tolerances of a course of training, relative to ours.
 
-"losses" bounds the difference of each loss, and "change" the norm of the difference of the parameters' change
-in the first step. Correct programs differ by rounding, which every step amplifies: measured are at most 1e-4
-and 1e-3. A wrong term of the gradient or a wrong moment, epsilon, clip or rate changes the first step by more
-than a hundredth, or the later losses by more than two thousandths.
+"change" bounds the norm of the difference of the parameters' change in the first step, "losses" the
+difference of each loss in the first half of the steps, and "later_losses" in the second half. A wrong term of
+the gradient, epsilon, clip or rate changes the first step by more than a hundredth, wrong moments the later
+losses. Correct programs differ by rounding, which every step amplifies, in particular once it decides which
+entity of a picture is the largest: for the relational agent to 1e-5 in ten steps and 1e-3 in twenty.
 """
 
 
@@ -75,18 +75,17 @@ def compared(found: Course, expected: Course, without_effect: str = "(?!)") -> d
     apart = [abs(a - b) / max(abs(b), least) for a, b in zip(found.losses, expected.losses, strict=True)]
     paths = [path for path in expected.change if not re.search(without_effect, path)]
     over = _norm(found.change[path] - expected.change[path] for path in paths)
-    facts = {
-        "difference": max(apart),
-        "change_difference": over / _norm(expected.change[path] for path in paths),
-    }
-    reasons = []
-    if facts["difference"] > TOLERANCE["losses"]:
-        number = next(i for i, each in enumerate(apart) if each > TOLERANCE["losses"])
-        reasons.append(
-            f"loss of step {number + 1} is {found.losses[number]:.6g} instead of {expected.losses[number]:.6g}"
-        )
-    if not facts["change_difference"] <= TOLERANCE["change"]:
-        reasons.append(f"the first step differs by {facts['change_difference']:.1e} of its norm")
+    over /= _norm(expected.change[path] for path in paths)
+    reasons, half = [], len(apart) // 2
+    if not over <= TOLERANCE["change"]:
+        reasons.append(f"the first step by {over:.1e} of its norm")
+    for number, (loss, each) in enumerate(zip(found.losses, apart, strict=True)):
+        if each > TOLERANCE["losses" if number < half else "later_losses"]:
+            reasons.append(
+                f"the loss of step {number + 1}, {loss:.6g} instead of {expected.losses[number]:.6g}"
+            )
+            break
+    facts = {"difference": max(apart), "change_difference": over}
     return facts | ({"differs": "; ".join(reasons)} if reasons else {})
 
 

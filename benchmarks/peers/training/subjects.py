@@ -24,12 +24,14 @@ from experiments.folnet_pretrain import train as folnet_train
 from experiments.llrnn import train as llrnn_train
 from experiments.mathematics import train as mathematics_train
 from experiments.runtime import chunks, training
+from folnet import FOLNetConfig
 from llrnn import tasks
 from simplicial import rollout
 from simplicial.learner import cut
 
 BATCHES = 20
-Batch = Mapping[str, np.ndarray]
+Batch = dict[str, Any]
+"""NumPy arrays by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +106,9 @@ class Ours:
         self.carried, report = self.compiled(self.carried, *self.functions.place(batch))
         return report
 
-    def loss(self, report: Any) -> float:
+    def loss(self, result: Any) -> float:
         """Returns the loss before the step from its report."""
-        return float(self.functions.loss(report))
+        return float(self.functions.loss(result))
 
     def params(self) -> dict[str, np.ndarray]:
         """Returns copies of the parameters by path, such as "attention/query/kernel"."""
@@ -344,6 +346,7 @@ def folnet(config: folnet_pretrain.Config) -> Subject:
     """Returns FOLNet with both losses of pretraining, on random text."""
     config = config.resolved()
     model, settings = config.model.make(config.data.pretrain_loss), config.model.settings()
+    assert isinstance(settings, FOLNetConfig)
     init = folnet_train.make_init(model)
     config = chunks.resolved(config, None, init)
     task = training.Task(
