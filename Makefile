@@ -58,7 +58,8 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
-	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.claims; \
+	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.peers.training; \
+	  $(PYTHON) -m benchmarks.claims; \
 	  $(PYTHON) -m experiments.claims --tables)
 
 mutants: setup  ## 150 single changes to the code, which the default tests must notice (an hour; resumes)

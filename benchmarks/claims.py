@@ -106,6 +106,10 @@ def faster(record: Record, name: str, what: str, other: str, blocks: Any, **entr
     )
 
 
+STEPS_TARGET = 1.2
+"""What training steps should reach in geometric mean over the papers."""
+
+
 def _ratios(other: Sequence[float], ours: Sequence[float]) -> list[float]:
     return [theirs / own for theirs, own in zip(other, ours, strict=True)]
 
@@ -137,19 +141,45 @@ def peers(record: Record) -> Iterator[dict[str, Any]]:
     """Yields the lines of the same models in other libraries."""
     for row in record["rows"]:
         direction = DIRECTIONS[row["direction"]]
-        for other, found in row["peers"].items():
-            name = f"peers.{slug(row['subject'])}.{direction}.{slug(other)}"
-            what = f"{row['subject']} ({row['shape']}), {direction}"
-            blocks = _ratios(found["blocks"], row["ours"]["blocks"])
-            yield faster(
-                record,
-                name,
-                what,
-                other,
-                blocks,
-                seconds=row["ours"]["blocks"],
-                other_seconds=found["blocks"],
-            )
+        name = f"peers.{slug(row['subject'])}.{direction}"
+        yield from _against_peers(record, row, name, f"{row['subject']} ({row['shape']}), {direction}")
+
+
+def training_steps(record: Record) -> Iterator[dict[str, Any]]:
+    """Yields the lines of whole training steps, and of their geometric mean if all were measured."""
+    for row in record["rows"]:
+        name = f"training_step.{slug(row['subject'])}"
+        what = f"a training step of {row['subject']} ({row['shape']})"
+        yield from _against_peers(record, row, name, what, parameters=row["ours"]["parameters"])
+    for other, means in record["geometric_means"].items():
+        yield line(
+            record,
+            f"training_step.geometric_mean.{slug(other)}",
+            f"training steps of all papers: {STEPS_TARGET} times as fast as {other} in geometric mean",
+            f"geometric mean of the times of {other} over ours",
+            means,
+            other=other,
+            target=STEPS_TARGET,
+        )
+
+
+def _against_peers(
+    record: Record, row: Record, name: str, what: str, **entry: Any
+) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a row's peers that were timed."""
+    for other, found in row["peers"].items():
+        if "blocks" not in found:
+            continue
+        yield faster(
+            record,
+            f"{name}.{slug(other)}",
+            what,
+            other,
+            _ratios(found["blocks"], row["ours"]["blocks"]),
+            seconds=row["ours"]["blocks"],
+            other_seconds=found["blocks"],
+            **entry,
+        )
 
 
 def environments(record: Record) -> Iterator[dict[str, Any]]:
@@ -292,6 +322,7 @@ def scaling(record: Record) -> Iterator[dict[str, Any]]:
 RECORDS = {
     "kernels/cpu.json": kernels,
     "peers/speed.json": peers,
+    "peers/training.json": training_steps,
     "boxworld/environment_speed.json": environments,
     "boxworld/training_speed.json": agents,
     "tp_transformer/speed.json": tp_transformer,

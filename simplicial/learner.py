@@ -132,14 +132,10 @@ class Learner:
         actors, trajectories, tally = jax.vmap(act)(state.actors, for_unroll)
         tally = _summed(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), tally), axis_name)
 
-        def learn(carry, batch):
-            params, opt_state = carry
-            gradient, losses = _summed(self.gradient(params, batch), axis_name)
-            updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), (losses, optax.tree.norm(gradient))
-
         (params, opt_state), (losses, norms) = lax.scan(
-            learn, (state.params, state.opt_state), cut(trajectories, self.updates)
+            functools.partial(self.learn, axis_name=axis_name),
+            (state.params, state.opt_state),
+            cut(trajectories, self.updates),
         )
         state = LearnerState(params, opt_state, actors, keys, state.iteration + 1)
         finite = jnp.all(jnp.isfinite(losses.total))
@@ -160,6 +156,20 @@ class Learner:
             return lax.scan(lambda state, _: self.iterate(state, axis_name), state, length=iterations)
 
         return jax.vmap(run)(state) if seeds else run(state)
+
+    def learn(
+        self, carry: tuple[PyTree, PyTree], batch: rollout.Trajectories, axis_name: str | None = None
+    ) -> tuple[tuple[PyTree, PyTree], tuple[impala.Losses, Float[Array, ""]]]:
+        """Makes one update on trajectories [B, T, ...].
+
+        Returns:
+            The new parameters and optimizer's state; and the losses, with the gradient's norm before the
+            clip.
+        """
+        params, opt_state = carry
+        gradient, losses = _summed(self.gradient(params, batch), axis_name)
+        updates, opt_state = self.optimizer.update(gradient, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), (losses, optax.tree.norm(gradient))
 
     def gradient(self, params: PyTree, batch: rollout.Trajectories) -> tuple[PyTree, impala.Losses]:
         """Returns the gradient of the summed loss of trajectories [B, T, ...], and the losses."""

@@ -234,55 +234,96 @@ def measure(
     before `end`, a time of `time.monotonic`, are left out.
     """
     ours = JaxProgram(subject)
-    calls: dict[str, Callable[[], Any]] = {}
-    peers: dict[str, dict[str, Any]] = {}
     start = time.perf_counter()
-    calls["ours"] = ours.call(direction)
-    expected = ours.arrays(direction, jax.block_until_ready(calls["ours"]()))
-    prepared = {"ours": time.perf_counter() - start}
-    for name, make in programs.items():
-        if time.monotonic() > end:
-            peers[name] = {"left_out": "budget exhausted"}
-            continue
-        start = time.perf_counter()
-        try:
-            program = make()
-            call = program.call(direction)
-            found = program.arrays(direction, jax.block_until_ready(call()))
-        except Exception as error:  # unsupported, no compiler, out of memory: recorded, the others continue
-            peers[name] = {"failed": timing.one_line(error)}
-            continue
-        seconds = time.perf_counter() - start
-        try:
-            apart = difference(found, expected)
-        except ValueError as error:
-            peers[name] = {"differs": str(error)}
-            continue
-        peers[name] = {
+    call = ours.call(direction)
+    expected = ours.arrays(direction, jax.block_until_ready(call()))
+    seconds = time.perf_counter() - start
+
+    def prepare(make):
+        program = make()
+        call = program.call(direction)
+        return call, program.arrays(direction, jax.block_until_ready(call()))
+
+    def judge(found):
+        apart = difference(found, expected)
+        facts = {
             "difference": apart.greatest,
             "where": apart.where,
             "norm_of_difference": apart.norm,
             "tolerance": TOLERANCE[direction],
         }
         if apart.judged(direction) > TOLERANCE[direction]:
-            peers[name]["differs"] = (
-                f"{apart.where} by {apart.greatest:.1e} of its maximum, in norm {apart.norm:.1e}"
-            )
+            words = f"{apart.where} by {apart.greatest:.1e} of its maximum, in norm {apart.norm:.1e}"
+            facts["differs"] = words
+        return facts
+
+    calls, peers = checked(programs, prepare, judge, end)
+    row = {"subject": subject.name, "shape": subject.shape, "direction": direction}
+    facts = {"prepared_seconds": seconds}
+    return row | timed({"ours": call, **calls}, facts, peers, blocks=blocks, block_seconds=block_seconds)
+
+
+def checked[P, F](
+    programs: Mapping[str, P],
+    prepare: Callable[[P], tuple[Callable[[], Any], F]],
+    judge: Callable[[F], dict[str, Any]],
+    end: float,
+) -> tuple[dict[str, Callable[[], Any]], dict[str, dict[str, Any]]]:
+    """Prepares other libraries' programs one after another and compares their results with ours.
+
+    Args:
+        programs: what `prepare` needs, by name.
+        prepare: returns a call to time, and results to compare.
+        judge: returns facts about results; among them "differs" if they are not ours. It may also raise a
+            `ValueError`.
+        end: a time of `time.monotonic` from which on programs are left out.
+
+    Returns:
+        The calls of those with our results; and for every program its facts, with "left_out", "failed" or
+        "differs" if there is no call, else with "prepared_seconds".
+    """
+    calls: dict[str, Callable[[], Any]] = {}
+    peers: dict[str, dict[str, Any]] = {}
+    for name, program in programs.items():
+        if time.monotonic() > end:
+            peers[name] = {"left_out": "budget exhausted"}
             continue
-        prepared[name], calls[name] = seconds, call
+        start = time.perf_counter()
+        try:
+            call, found = prepare(program)
+        except Exception as error:  # unsupported, no compiler, out of memory: recorded, the others continue
+            peers[name] = {"failed": timing.one_line(error)}
+            continue
+        seconds = time.perf_counter() - start
+        try:
+            peers[name] = judge(found)
+        except ValueError as error:
+            peers[name] = {"differs": str(error)}
+        if "differs" not in peers[name]:
+            peers[name]["prepared_seconds"], calls[name] = seconds, call
+    return calls, peers
+
+
+def timed(
+    calls: Mapping[str, Callable[[], Any]],
+    ours: Mapping[str, Any],
+    peers: Mapping[str, Mapping[str, Any]],
+    *,
+    blocks: int,
+    block_seconds: float,
+) -> dict[str, Any]:
+    """Times our call, "ours", and those of others in alternating blocks; returns facts with the times.
+
+    Nothing is timed if there are no others.
+    """
+    times = {}
     if len(calls) > 1:
         # The first call of a block pays for memory and threads released by another program.
         times = timing.alternate(calls, blocks=blocks, block_seconds=block_seconds, uncounted=1)
-    else:
-        times = {}
-    row: dict[str, Any] = {"subject": subject.name, "shape": subject.shape, "direction": direction}
-    row["ours"] = {"prepared_seconds": prepared["ours"], **_times(times.get("ours", []))}
-    for name in times:
-        if name != "ours":
-            peers[name] |= {"prepared_seconds": prepared[name], **_times(times[name])}
-            peers[name]["times_as_long"] = timing.ratio(times[name], times["ours"])
-    row["peers"] = peers
-    return row
+    found = {name: dict(facts) for name, facts in peers.items()}
+    for name in times.keys() - {"ours"}:
+        found[name] |= {**_times(times[name]), "times_as_long": timing.ratio(times[name], times["ours"])}
+    return {"ours": {**ours, **_times(times.get("ours", []))}, "peers": found}
 
 
 def _times(blocks: list[float]) -> dict[str, Any]:
@@ -293,7 +334,7 @@ def summary(row: Mapping[str, Any]) -> str:
     """Returns a row as text to print, with a line per peer."""
     text = []
     for name, peer in row["peers"].items():
-        head = f"{row['subject'][:40]:40} {row['direction']:8} {name[:30]:30}"
+        head = f"{row['subject'][:40]:40} {row.get('direction', 'step'):8} {name[:30]:30}"
         word = next((f"{key}: {peer[key]}" for key in ("failed", "differs", "left_out") if key in peer), None)
         if word is not None:
             text.append(f"{head} {word}")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks import timing
-from benchmarks.peers.comparing import Program, Subject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +38,17 @@ LIBRARIES: Mapping[str, Library] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A library on this machine: facts for the record (or the reason, "absent"), and its programs."""
+    """A library on this machine: facts for the record (or the reason, "absent"), and its programs.
+
+    The programs of training steps are those of `training.subjects.Subject`, made with our parameters.
+    """
 
     about: Mapping[str, Any]
-    programs: Callable[[Subject], Mapping[str, Callable[[], Program]]]
+    programs: Callable[[Any], Mapping[str, Callable[..., Any]]]
 
 
-def find(key: str) -> Found:
-    """Imports a library and our module for it.
+def find(key: str, side: str | None = None) -> Found:
+    """Imports a library and our module for it, `side` in place of the library's own.
 
     Importing a broken package, or one incompatible with the installed JAX, may raise any exception; the
     record names it, and other libraries are still compared.
@@ -54,7 +56,7 @@ def find(key: str) -> Found:
     library = LIBRARIES[key]
     try:
         importlib.import_module(library.package)
-        side = importlib.import_module(library.side)
+        ours = importlib.import_module(side or library.side)
     except ModuleNotFoundError as error:
         missing = f"{library.distribution} is not installed"
         if error.name != library.package:
@@ -63,6 +65,6 @@ def find(key: str) -> Found:
     except Exception as error:
         return Found({"absent": f"cannot be imported: {timing.one_line(error)}"}, lambda subject: {})
     about = {"version": importlib.metadata.version(library.distribution)}
-    if hasattr(side, "about"):
-        about |= side.about()
-    return Found(about, side.programs)
+    if hasattr(ours, "about"):
+        about |= ours.about()
+    return Found(about, ours.programs)

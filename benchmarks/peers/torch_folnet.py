@@ -1,8 +1,11 @@
-"""A layer of FOLNet in plain PyTorch, with the layout and the contractions of the released code.
+"""FOLNet and its layer in plain PyTorch, with the layout and the contractions of the released code.
 
 Binary atoms have relations last, [B, X, Y, D2], so every projection is an `nn.Linear`.
 Axis letters: B batch; X, Y, A tokens; H heads, S features per head; C relations.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
@@ -108,3 +111,74 @@ class ReasonerLayer(nn.Module):
         relation = relation + self.bool_binary.clause_out(hidden) + self.bool_binary.clause_skip(converse)
         unary = unary + self.bool_unary.clause_out(F.gelu(self.bool_unary.clause_in(u)))
         return unary, relation
+
+
+def relative_ids(types, distance: int):
+    """Returns the number of the relation of relative position of each pair, [B, X, Y], for segments [B, X].
+
+    Apart from the first token, [CLS], tokens of different segments are at the number `distance`; the others
+    at their offset up to `distance` - 1 in either direction.
+    """
+    place = torch.arange(types.shape[1], device=types.device)
+    offset = place[None, :] - place[:, None]
+    near = offset.clamp(1 - distance, distance - 1)
+    near = torch.where(offset >= 0, near, 2 * distance + near)
+    ids = torch.where(types[:, :, None] == types[:, None, :], near, distance)
+    ids[:, 0, 1:], ids[:, 1:, 0], ids[:, 0, 0] = 2 * distance, 2 * distance + 1, 0
+    return ids
+
+
+class FOLNet(nn.Module):
+    """Unary atoms [B, T, D1] of a text after all layers, and its pooled first token, without dropout."""
+
+    def __init__(self, *, words: int, segments: int, distance: int, layers: int, **layer: Any):
+        super().__init__()
+        properties, relations = layer["properties"], layer["relations"]
+        self.distance = distance
+        self.embeddings = Operator()
+        for name, shape in (
+            ("word", (words, properties)),
+            ("segment", (segments, properties)),
+            ("relative", (2 * distance + 2, relations)),
+        ):
+            setattr(self.embeddings, name, nn.Parameter(torch.zeros(shape)))
+        self.reasoner = Operator(**{f"layers_{i}": ReasonerLayer(**layer) for i in range(layers)})
+        self.pooler = nn.Linear(properties, properties)
+
+    def forward(self, tokens, types):
+        tables, steps = self.embeddings, list(self.reasoner.children())
+        unary = F.embedding(tokens, tables.word) + F.embedding(types, tables.segment)
+        relation = F.embedding(relative_ids(types, self.distance), tables.relative)
+        unary, relation = steps[0].normalized(unary, relation)
+        for step in steps:
+            unary, relation = step(unary, relation)
+        unary, _ = steps[-1].normalized(unary, relation)
+        return unary, torch.tanh(self.pooler(unary[:, 0]))
+
+
+class PreTraining(nn.Module):
+    """FOLNet with its heads: logits of the words at some positions, and of the sentence task."""
+
+    def __init__(self, **settings: Any):
+        super().__init__()
+        width, self.eps = settings["properties"], settings["eps"]
+        self.folnet = FOLNet(**settings)
+        self.predictions = Operator(transform=nn.Linear(width, width))
+        self.predictions.bias = nn.Parameter(torch.zeros(settings["words"]))
+        self.seq_relationship = nn.Linear(width, 2)
+
+    def forward(self, tokens, types, positions):
+        unary, pooled = self.folnet(tokens, types)
+        unary = unary.gather(1, positions[..., None].expand(-1, -1, unary.shape[-1]))
+        hidden = F.gelu(self.predictions.transform(unary))
+        hidden = F.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
+        words = F.linear(hidden, self.folnet.embeddings.word, self.predictions.bias)
+        return words, self.seq_relationship(pooled)
+
+
+def loss(model: PreTraining, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the mean loss of masked words plus the mean loss of the sentence task."""
+    names = "input_ids", "token_type_ids", "mlm_positions", "mlm_labels", "next_sentence_label"
+    tokens, types, positions, labels, sentence = (batch[name].long() for name in names)
+    words, relationship = model(tokens, types, positions)
+    return F.cross_entropy(words.flatten(0, 1), labels.flatten()) + F.cross_entropy(relationship, sentence)

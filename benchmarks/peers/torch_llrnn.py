@@ -3,8 +3,11 @@
 Only the cell is compiled, since the compiler would unroll a whole sequence.
 """
 
+from collections.abc import Mapping
+
 import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
+from torch.nn import functional as F  # pyrefly: ignore[missing-import]
 
 
 class HigherOrder(nn.Module):
@@ -36,12 +39,25 @@ class HigherOrder(nn.Module):
 
 
 class TuringMachine(nn.Module):
-    """Example 2.10, (2.14) and (2.15), with location-based addressing by a few rotations."""
+    """Example 2.10, (2.14) and (2.15), with location-based addressing by a few rotations.
 
-    def __init__(self, inputs: int, features: int, locations: int, width: int, powers: tuple[int, ...]):
+    With `authors`, as in their code: tanh, an erase vector, sharpened addresses, and the controller reads the
+    memory before it is moved and written.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        features: int,
+        locations: int,
+        width: int,
+        powers: tuple[int, ...],
+        authors: bool = False,
+    ):
         super().__init__()
-        self.locations, self.width, self.rotations = locations, width, powers
-        self.heads = nn.Linear(features, 2 * len(powers) + width)
+        self.locations, self.width, self.rotations, self.authors = locations, width, powers, authors
+        self.split = len(powers), len(powers), width, *((width, 1, 1) if authors else ())
+        self.heads = nn.Linear(features, sum(self.split))
         self.content = nn.Linear(width, features, bias=False)
         self.hidden = nn.Linear(features, features, bias=False)
         self.input = nn.Linear(inputs, features)
@@ -53,23 +69,31 @@ class TuringMachine(nn.Module):
         memory = like.new_full((batch, self.width, self.locations), 1e-6)
         return like.new_zeros(batch, self.hidden.in_features), address, address, memory
 
-    def moved(self, address, weights, sign):
-        """Returns sum_i c_i R^(sign * power_i) (address)."""
-        total = torch.zeros_like(address)
+    def moved(self, address, logits, sign, gamma=None):
+        """Returns sum_i c_i R^(sign * power_i) (address), sharpened if there is a gamma."""
+        weights, total = logits.softmax(-1), torch.zeros_like(address)
         for i, power in enumerate(self.rotations):
             total = total + weights[:, i : i + 1] * torch.roll(address, sign * power, dims=-1)
-        return total
+        return total if gamma is None else ((1 + torch.relu(gamma)) * (total + 1e-6).log()).softmax(-1)
+
+    def seen(self, memory, reading):
+        """Returns V M(r)."""
+        return self.content(torch.bmm(memory, reading[:, :, None])[:, :, 0])
 
     def forward(self, state, x):
         """Maps (state, x) to (new state, h_0')."""
         h, reading, writing, memory = state
-        count = len(self.rotations)
-        read, write, add = self.heads(h).split((count, count, self.width), dim=-1)
-        writing = self.moved(writing, write.softmax(-1), -1)
+        read, write, add, *rest = self.heads(h).split(self.split, dim=-1)
+        erase, read_gamma, write_gamma = rest or (None, None, None)
+        before = self.seen(memory, reading) if self.authors else None
+        writing = self.moved(writing, write, -1, write_gamma)
+        if erase is not None:
+            memory = memory * (1 - torch.sigmoid(erase)[:, :, None] * writing[:, None, :])
         memory = memory + torch.relu(add)[:, :, None] * writing[:, None, :]
-        reading = self.moved(reading, read.softmax(-1), 1)
-        seen = torch.bmm(memory, reading[:, :, None])[:, :, 0]
-        h = torch.relu(self.content(seen) + self.hidden(h) + self.input(x))
+        reading = self.moved(reading, read, 1, read_gamma)
+        seen = self.seen(memory, reading) if before is None else before
+        h = seen + self.hidden(h) + self.input(x)
+        h = torch.tanh(h) if self.authors else torch.relu(h)
         return (h, reading, writing, memory), h
 
 
@@ -87,3 +111,21 @@ class Sequence(nn.Module):
             state, output = self.step(state, x)
             outputs.append(output)
         return (torch.stack(outputs, dim=1),)
+
+
+class Model(Sequence):
+    """A cell over a sequence of symbols and logits [B, T, O] of its outputs."""
+
+    def __init__(self, cell: nn.Module, outputs: int, *, compiled: bool):
+        super().__init__(cell, compiled=compiled)
+        self.outputs = nn.Linear(cell.hidden.in_features, outputs)
+
+    def forward(self, inputs):
+        return self.outputs(super().forward(F.one_hot(inputs, self.cell.input.in_features).float())[0])
+
+
+def loss(model: Model, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the mean cross-entropy of the symbols that the mask scores."""
+    logits, mask = model(batch["tokens"][..., 0].long()), batch["mask"]
+    each = F.cross_entropy(logits.flatten(0, 1), batch["targets"].long().flatten(), reduction="none")
+    return (each * mask.flatten()).sum() / mask.sum()

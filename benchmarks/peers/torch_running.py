@@ -1,7 +1,7 @@
 """Runs a PyTorch module with our weights, eager or compiled."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,13 +37,36 @@ def torch_name(path: str, array: np.ndarray) -> tuple[str, tuple[int, ...] | Non
     """Returns the PyTorch name of one of our parameters, and our axes in PyTorch's order.
 
     The PyTorch modules have the names of ours. Kernels [inputs, outputs] become `weight` [outputs, inputs],
-    those of convolutions [y, x, inputs, outputs] become [outputs, inputs, y, x], and the `scale` of a
-    LayerNorm becomes its `weight`.
+    those of convolutions [y, x, inputs, outputs] become [outputs, inputs, y, x], the `scale` of a LayerNorm
+    becomes its `weight`, and a table named `type`, which is a method of every module, becomes `segment`.
     """
     *above, last = path.split("/")
     if last in ("kernel", "weight") and array.ndim in (2, 4):
         return ".".join((*above, "weight")), (1, 0) if array.ndim == 2 else (3, 2, 0, 1)
-    return ".".join((*above, "weight" if last == "scale" else last)), None
+    return ".".join((*above, {"scale": "weight", "type": "segment"}.get(last, last))), None
+
+
+def load(
+    module: nn.Module, params: Mapping[str, np.ndarray]
+) -> dict[str, tuple[str, tuple[int, ...] | None]]:
+    """Copies our parameters, given by path, into a module, and returns their `torch_name` by path.
+
+    Raises:
+      ValueError: the module's parameters have different names or shapes.
+    """
+    names = {path: torch_name(path, array) for path, array in params.items()}
+    parameters = dict(module.named_parameters())
+    if different := set(parameters) ^ {name for name, _ in names.values()}:
+        only = ", ".join(sorted(different))
+        raise ValueError(f"module: got different parameters, expected ours; one side lacks {only}")
+    with torch.no_grad():
+        for path, (name, axes) in names.items():
+            array = params[path] if axes is None else params[path].transpose(axes)
+            if parameters[name].shape != array.shape:
+                shape = tuple(parameters[name].shape)
+                raise ValueError(f"{name}: got shape {shape}, expected {array.shape}")
+            parameters[name].copy_(torch.from_numpy(np.ascontiguousarray(array)))
+    return names
 
 
 class Queued:
@@ -68,20 +91,7 @@ class TorchProgram:
           ValueError: the parameters have different names or shapes.
         """
         device, self.layout = setup(), layout or Layout()
-        self.names = {path: torch_name(path, array) for path, array in subject.params.items()}
-        parameters = dict(module.named_parameters())
-        if set(parameters) != {name for name, _ in self.names.values()}:
-            ours = {name for name, _ in self.names.values()}
-            only = ", ".join(sorted(set(parameters) ^ ours))
-            raise ValueError(f"module: got different parameters, expected ours; one side lacks {only}")
-        with torch.no_grad():
-            for path, (name, axes) in self.names.items():
-                array = subject.params[path]
-                array = array if axes is None else array.transpose(axes)
-                if parameters[name].shape != array.shape:
-                    shape = tuple(parameters[name].shape)
-                    raise ValueError(f"{name}: got shape {shape}, expected {array.shape}")
-                parameters[name].copy_(torch.from_numpy(np.ascontiguousarray(array)))
+        self.names = load(module, subject.params)
         self.module = module.to(device)
         self.run = torch.compile(self.module) if compiled else self.module
         self.differentiable = subject.differentiable

@@ -58,9 +58,9 @@ def chosen(short: int = 128, long: int = 512, batch: int = 32) -> list[Case]:
     ]
 
 
-def examples(config: FOLNetConfig, batch: int, length: int) -> dict[str, jax.Array]:
+def examples(config: FOLNetConfig, batch: int, length: int, seed: int = 0) -> dict[str, jax.Array]:
     """Draws a batch of random text with 15% of the tokens masked and two segments."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     masked = max(1, length * 20 // 128)
     return {
         "input_ids": jnp.asarray(rng.integers(0, config.vocab_size, (batch, length)), jnp.int32),
