@@ -1,9 +1,13 @@
 """The training steps to compare: model, loss, optimizer and batches of each paper's experiment.
 
 A step of ours is what a run of the experiment computes for a batch, with the number of parts that the run
-would choose (`experiments.runtime.chunks`). Models, optimizers and the agents' batches are those of the
-presets `paper`, `base_16gb` and `authors_copy`; everything is float32, without dropout or rematerialization.
-The other batches have fewer rows than the papers', so that a step takes seconds on two cores.
+would choose (`experiments.runtime.chunks`). Models and optimizers are those of the presets `paper`,
+`base_16gb` and `authors_copy`, and so are the batches of the agents and the recurrent network. Questions and
+texts have smaller batches, so that a step takes seconds on two cores. Everything is float32, without dropout
+or rematerialization.
+
+The time of a step includes moving its batch to the device, also for agents and sequences, which a run draws
+there.
 """
 
 import dataclasses
@@ -27,7 +31,7 @@ from experiments.runtime import chunks, training
 from folnet import FOLNetConfig
 from llrnn import tasks
 from simplicial import rollout
-from simplicial.learner import cut
+from simplicial.learner import at_once, cut
 
 BATCHES = 20
 Batch = dict[str, Any]
@@ -231,14 +235,12 @@ def agent(config: boxworld.Config) -> Subject:
 
     def start():
         functions = Functions(
-            carried=jax.tree.map(
-                jnp.array, (params, learner.optimizer.init(params))
-            ),  # copies, to be donated
+            carried=jax.tree.map(jnp.array, (params, learner.optimizer.init(params))),  # copies to donate
             place=lambda batch: (jax.device_put(rollout.Trajectories(**batch)),),
             compile=lambda *given: jax.jit(learner.learn, donate_argnums=0).lower(*given).compile(),
             params=lambda carried: carried[0],
             loss=lambda report: report[0].total,
-            gradient=dataclasses.replace(learner, summed=lambda function, batch: function(batch)).gradient,
+            gradient=dataclasses.replace(learner, summed=at_once).gradient,
             parts=config.accumulate,
         )
         return Ours(functions, batches[0])
@@ -284,7 +286,7 @@ def _unrolls(learner: Any, params: Any) -> Iterator[Batch]:
         yield {name: np.array(array[update]) for name, array in vars(found).items()}
 
 
-def _fitted(task: training.Task, batches: tuple[Batch, ...], kind: Callable[..., Any] = dict) -> Callable:
+def fitted(task: training.Task, batches: tuple[Batch, ...], kind: Callable[..., Any] = dict) -> Callable:
     """Returns `Subject.start` for a task that `runtime.fit` trains; `kind` makes its batches of arrays."""
 
     def start():
@@ -327,7 +329,7 @@ def transformer(config: mathematics.Config) -> Subject:
         "tp_transformer",
         f"{config.batch_size} questions of {source} symbols, answers of {target}",
         batches,
-        _fitted(task, batches),
+        fitted(task, batches),
         {
             "symbols": model.vocab_size,
             "features": model.features,
@@ -367,7 +369,7 @@ def folnet(config: folnet_pretrain.Config) -> Subject:
         "folnet",
         f"{config.batch_size} texts of {config.data.length} tokens, {settings.num_hidden_layers} layers",
         batches,
-        _fitted(task, batches),
+        fitted(task, batches),
         {
             "words": settings.vocab_size,
             "segments": settings.type_vocab_size,
@@ -413,7 +415,7 @@ def ntm(config: llrnn.Config) -> Subject:
         "ntm",
         f"{config.batch_size} sequences of {batches[0]['mask'].shape[1]} symbols",
         batches,
-        _fitted(task, batches, tasks.Batch),
+        fitted(task, batches, tasks.Batch),
         {
             "inputs": sum(of.fields),
             "features": cell.features,

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +44,10 @@ class Regression:
         return {"layer/kernel": self.weights.copy(), "key/bias": self.bias}
 
 
+START_ANEW: Any = Regression
 SUBJECT = Subject(
-    "Regression", "regression", "8 x 3", BATCHES, Regression, {}, {}, without_effect="key/bias$"
-)  # pyrefly: ignore
+    "Regression", "regression", "8 x 3", BATCHES, START_ANEW, {}, {}, without_effect="key/bias$"
+)
 
 
 def measured(**programs):

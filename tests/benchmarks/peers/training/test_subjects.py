@@ -54,7 +54,7 @@ def test_our_program_makes_the_steps_of_a_run():
     task = training.Task(
         0, 4, lambda key: {"layer": {"kernel": jnp.ones((3, 1))}}, loss, optax.sgd(0.05), accumulate=2
     )
-    program = subjects._fitted(task, batches)()
+    program = subjects.fitted(task, batches)()
     assert program.params()["layer/kernel"].tolist() == [[1]] * 3
     found = measuring.course(program, program.params(), batches)
     assert found.losses == pytest.approx([9.0, 4 * 2.1**2])
