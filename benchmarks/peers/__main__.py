@@ -8,10 +8,11 @@ The peers are PyTorch (eager and compiled; plain versions of the same architectu
 plain Python. All are optional: libraries that are not installed are skipped with a message. Results are
 compared before anything is timed; those that differ are reported and not timed, and the exit status is 1.
 
-All libraries run in one process on all cores. On CPUs it keeps large blocks of memory between calls, as our
-training and exported models do (`experiments.runtime.memory`); with `--keep-blocks=0` every library pays for
-fresh pages at each call. PyTorch's threads busy-wait for each other, which makes it disproportionately slow
-on a machine with other load. The record has the load before the run.
+All libraries run in one process on all cores. Blocks of memory beyond 32 MiB are returned to the system when
+they are freed, as in any process that asks for nothing else; with `--keep-blocks=1024` they are kept, as in
+our training and exported models (`experiments.runtime.memory`), for all libraries. PyTorch's threads
+busy-wait for each other, which makes it disproportionately slow on a machine with other load. The record has
+the load before the run.
 """
 
 import sys

@@ -20,9 +20,19 @@ from experiments.runtime import memory
 
 
 def parser(
-    text: str | None, *, only: str, budget: float, blocks: int, block_seconds: float, out: str
+    text: str | None,
+    *,
+    only: str,
+    budget: float,
+    blocks: int,
+    block_seconds: float,
+    out: str,
+    keep_blocks: int = 0,
 ) -> argparse.ArgumentParser:
-    """Returns the parser of a program described by `text`; `only` says what `--only` selects."""
+    """Returns the parser of a program described by `text`; `only` says what `--only` selects.
+
+    The other arguments are defaults of flags; accelerators keep no blocks of memory.
+    """
     found = machine.parser(
         text,
         only=("", only),
@@ -36,7 +46,7 @@ def parser(
     found.add_argument(
         "--keep-blocks",
         type=int,
-        default=memory.DEFAULT if jax.default_backend() == "cpu" else 0,
+        default=keep_blocks if jax.default_backend() == "cpu" else 0,
         help="keep freed blocks of memory of up to so many MiB between calls; 0: keep none",
     )
     found.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")

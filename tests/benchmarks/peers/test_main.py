@@ -59,7 +59,9 @@ def test_without_any_peer_it_says_so_and_ends_well(run, tmp_path, capsys):
     assert set(record["peers"]) == {library.title for library in libraries.LIBRARIES.values()}
     assert all("is not installed" in about["absent"] for about in record["peers"].values())
     assert {"date", "commit", "versions", "devices", "load", "threads", "tolerance"} <= set(record)
-    assert record["kept_mib"] == 1024
+    assert record["kept_mib"] == 0
+    run("--only=trans", f"--out={out}", "--keep-blocks=64")
+    assert json.loads(out.read_text())["kept_mib"] == 64
     assert record["command"] == f"python -m benchmarks.peers --small --only=trans --out={out}"
     assert "torch is not installed" in capsys.readouterr().out
     assert "PyTorch: skipped, torch is not installed" in out.with_suffix(".md").read_text()
