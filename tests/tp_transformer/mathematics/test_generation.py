@@ -26,14 +26,19 @@ SET = Generator(
     names=("numbers__place_value", "arithmetic__add_or_sub"),
     extrapolation=("numbers__place_value_big",),
 )
-# A separate program with small parts, so that it can be killed between them.
+# A separate program with small parts, so that it can be killed between them, and pauses before them.
 PROGRAM = """
-import sys, types
+import sys, time, types
 package = types.ModuleType("tp_transformer")  # without the models, so without JAX
 package.__path__ = [{package!r}]
 sys.modules["tp_transformer"] = package
-from tp_transformer.mathematics import parts
+from tp_transformer.mathematics import generation, parts
 parts.LARGEST = 16
+draw = generation.draw
+def late(*arguments, **options):
+    time.sleep({pause})
+    return draw(*arguments, **options)
+generation.draw = late
 from tp_transformer.mathematics.generation import generate
 from tp_transformer.mathematics.sources import Generator
 if __name__ == "__main__":
@@ -73,11 +78,12 @@ def whole(tmp_path_factory) -> dict[str, str]:
     return _texts(root)
 
 
-def _program(tmp_path: Path) -> Path:
+def _program(tmp_path: Path, pause: float = 0.0) -> Path:
+    """Writes the program; with a `pause` of .1 seconds, two workers take about three."""
     path = tmp_path / "program.py"
     arguments = {name: getattr(SET, name) for name in ("train", "test", "names", "extrapolation", "seed")}
     package = str(Path(mathematics_generation.__file__).parents[1])
-    path.write_text(PROGRAM.format(package=package, arguments=arguments), encoding="utf-8")
+    path.write_text(PROGRAM.format(package=package, arguments=arguments, pause=pause), encoding="utf-8")
     return path
 
 
@@ -146,7 +152,7 @@ def test_several_processes_end_with_the_same_files(tmp_path, whole):
 
 def test_killed_and_started_again(tmp_path, whole):
     """After two kills at arbitrary moments, the third run completes with the same files."""
-    program, root = _program(tmp_path), tmp_path / "set"
+    program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
     for done in (3, 12):
         running = subprocess.Popen(
             [sys.executable, program, root, "2"], stderr=subprocess.PIPE, start_new_session=True
@@ -165,7 +171,7 @@ def test_killed_and_started_again(tmp_path, whole):
 
 def test_interrupted_by_hand(tmp_path, whole):
     """Ctrl-C ends the run and its workers at once and keeps finished parts."""
-    program, root = _program(tmp_path), tmp_path / "set"
+    program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
     running = subprocess.Popen(
         [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -325,7 +331,7 @@ def test_excluded_fingerprints_survive_the_file(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for the workers in /proc")
 def test_a_worker_is_killed(tmp_path, whole):
     """A worker killed for memory raises an error instead of a hang; finished parts are kept."""
-    program, root = _program(tmp_path), tmp_path / "set"
+    program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
     running = subprocess.Popen([sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True)
     while running.poll() is None and not list(root.rglob("*.txt")):
         time.sleep(0.002)
