@@ -9,17 +9,27 @@ from typing import Any
 import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
 
+Tensors = list[torch.Tensor]
+
 
 class Optimizer:
-    """Base class: the first step creates the state; parameters without gradients then are never updated."""
+    """Base class: the first step creates the state; parameters without gradients then are never updated.
+
+    Attributes:
+        states: lists of tensors like the parameters.
+        count: number of steps made.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, compiled: bool):
-        self.parameters, self.count = list(parameters), 0
+        self.parameters, self.compiled, self.count = list(parameters), compiled, 0
+        self.states: tuple[list[torch.Tensor], ...] = ()
         self._update = torch.compile(self.update) if compiled else self.update
+        if compiled:  # a variant for each shape
+            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
 
-    def zeros(self) -> list[torch.Tensor]:
+    def filled(self, value: float) -> list[torch.Tensor]:
         """Returns tensors like the parameters."""
-        return [torch.zeros_like(parameter) for parameter in self.parameters]
+        return [torch.full_like(parameter, value) for parameter in self.parameters]
 
     def start(self) -> None:
         """Creates the state."""
@@ -28,8 +38,8 @@ class Optimizer:
     def prepare(self) -> None:
         """Computes what depends on `count`, the number of this step from 1."""
 
-    def update(self, gradients: list[torch.Tensor]) -> None:
-        """Updates the parameters and the state."""
+    def update(self, parameters: Tensors, gradients: Tensors, *states: Tensors) -> None:
+        """Updates parameters and their states."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -40,7 +50,14 @@ class Optimizer:
             self.start()
         self.count += 1
         self.prepare()
-        self._update([parameter.grad for parameter in self.parameters])
+        lists = self.parameters, [parameter.grad for parameter in self.parameters], *self.states
+        if not self.compiled:
+            self._update(*lists)
+            return
+        # One by one: compiling the update of hundreds of tensors at once takes many minutes and
+        # gigabytes.
+        for tensors in zip(*lists, strict=True):
+            self._update(*([tensor] for tensor in tensors))
 
 
 class RMSProp(Optimizer):
@@ -63,20 +80,21 @@ class RMSProp(Optimizer):
         self.initial = initial
 
     def start(self):
-        self.means = [zeros.fill_(self.initial) for zeros in self.zeros()]
-        self.moving = self.zeros() if self.momentum else []
+        self.states = (self.filled(self.initial), *([self.filled(0)] if self.momentum else []))
 
-    def update(self, gradients):
-        torch._foreach_mul_(self.means, self.decay)
-        torch._foreach_addcmul_(self.means, gradients, gradients, 1 - self.decay)
-        roots = torch._foreach_add(self.means, self.epsilon)
+    def update(self, parameters, gradients, *states):
+        means, *moving = states
+        torch._foreach_mul_(means, self.decay)
+        torch._foreach_addcmul_(means, gradients, gradients, 1 - self.decay)
+        roots = torch._foreach_add(means, self.epsilon)
         torch._foreach_sqrt_(roots)
         updates = torch._foreach_div(gradients, roots)
-        if self.moving:
-            torch._foreach_mul_(self.moving, self.momentum)
-            torch._foreach_add_(self.moving, updates)
-            updates = self.moving
-        torch._foreach_add_(self.parameters, updates, alpha=-self.lr)
+        if moving:
+            (sums,) = moving
+            torch._foreach_mul_(sums, self.momentum)
+            torch._foreach_add_(sums, updates)
+            updates = sums
+        torch._foreach_add_(parameters, updates, alpha=-self.lr)
 
 
 class LAMB(Optimizer):
@@ -103,9 +121,9 @@ class LAMB(Optimizer):
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
     def start(self):
-        self.first, self.second = self.zeros(), self.zeros()
+        self.states = self.filled(0), self.filled(0)
         # Tensors, since a number that changes would be compiled anew.
-        self.rate, *self.corrections = (torch.ones((), device=self.first[0].device) for _ in range(3))
+        self.rate, *self.corrections = (torch.ones((), device=self.parameters[0].device) for _ in range(3))
 
     def prepare(self):
         before = self.count - 1
@@ -114,23 +132,23 @@ class LAMB(Optimizer):
         for correction, beta in zip(self.corrections, self.betas, strict=True):
             correction.fill_(1 - beta**self.count)
 
-    def update(self, gradients):
-        (b1, b2), (first, second) = self.betas, self.corrections
-        torch._foreach_lerp_(self.first, gradients, 1 - b1)
-        torch._foreach_mul_(self.second, b2)
-        torch._foreach_addcmul_(self.second, gradients, gradients, 1 - b2)
-        roots = torch._foreach_div(self.second, second)
+    def update(self, parameters, gradients, *states):
+        (firsts, seconds), (b1, b2), (first, second) = states, self.betas, self.corrections
+        torch._foreach_lerp_(firsts, gradients, 1 - b1)
+        torch._foreach_mul_(seconds, b2)
+        torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
+        roots = torch._foreach_div(seconds, second)
         torch._foreach_sqrt_(roots)
         torch._foreach_add_(roots, self.eps)
-        updates = torch._foreach_div(self.first, first)
+        updates = torch._foreach_div(firsts, first)
         torch._foreach_div_(updates, roots)
-        for parameter, update in zip(self.parameters, updates, strict=True):
+        for parameter, update in zip(parameters, updates, strict=True):
             if parameter.ndim > 1:
                 update.add_(parameter, alpha=self.weight_decay)
                 over, under = parameter.norm(), update.norm()
                 update.mul_(torch.where((over > 0) & (under > 0), over / under, 1.0))
         torch._foreach_mul_(updates, self.rate)
-        torch._foreach_sub_(self.parameters, updates)
+        torch._foreach_sub_(parameters, updates)
 
 
 def adam(parameters: Iterable[nn.Parameter], *, compiled: bool, **settings: Any) -> torch.optim.Optimizer:
