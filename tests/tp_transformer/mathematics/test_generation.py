@@ -172,9 +172,11 @@ def test_killed_and_started_again(tmp_path, whole):
 def test_interrupted_by_hand(tmp_path, whole):
     """Ctrl-C ends the run and its workers at once and keeps finished parts."""
     program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
+    # A shell ignores the signal in what it runs in the background, and so would this process.
     running = subprocess.Popen(
-        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     while running.poll() is None and len(list(root.rglob("*.txt"))) < 3:
         time.sleep(0.002)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all of them
