@@ -22,6 +22,8 @@ PREFIX = "speed."
 Record = Mapping[str, Any]
 
 DIRECTIONS = {"forward": "forward", "both": "gradient", "gradient": "gradient"}
+STEPS_TARGET = 1.2
+"""What training steps should reach in geometric mean over the papers."""
 
 
 def slug(text: str) -> str:
@@ -106,10 +108,6 @@ def faster(record: Record, name: str, what: str, other: str, blocks: Any, **entr
     )
 
 
-STEPS_TARGET = 1.2
-"""What training steps should reach in geometric mean over the papers."""
-
-
 def _ratios(other: Sequence[float], ours: Sequence[float]) -> list[float]:
     return [theirs / own for theirs, own in zip(other, ours, strict=True)]
 
@@ -166,10 +164,14 @@ def training_steps(record: Record) -> Iterator[dict[str, Any]]:
 def _against_peers(
     record: Record, row: Record, name: str, what: str, **entry: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a row's peers that were timed."""
+    """Yields the lines of a row's peers.
+
+    Raises:
+        ValueError: a peer was not timed, so that its claim would be missing without a word.
+    """
     for other, found in row["peers"].items():
         if "blocks" not in found:
-            continue
+            raise ValueError(f"{row['subject']}: got no times of {other}, expected some: {found}")
         yield faster(
             record,
             f"{name}.{slug(other)}",

@@ -47,13 +47,13 @@ def test_ratios_are_of_blocks_that_took_turns():
 
 
 def test_lines_of_training_steps():
-    """One per subject and program that was timed, and the geometric means over all subjects."""
+    """One per subject and program, and the geometric means over all subjects; none is left out in silence."""
     timed = {"blocks": [3.0, 4.0], "difference": 1e-6}
     row = {
         "subject": "FOLNet",
         "shape": "2 texts",
         "ours": {"blocks": [2.0, 2.0], "parameters": 7},
-        "peers": {"PyTorch, eager": timed, "PyTorch, compiled": {"differs": "the loss of step 2"}},
+        "peers": {"PyTorch, eager": timed},
     }
     means = {"PyTorch, eager": timing.spread([1.1, 1.3])}
     step, mean = speed.training_steps({**PEERS, "rows": [row], "geometric_means": means})
@@ -64,6 +64,11 @@ def test_lines_of_training_steps():
     assert step["ours"]["per_seed"] == [1.5, 2.0]
     assert (step["ours"]["parameters"], step["target"], step["holds"]) == (7, 1.0, True)
     assert (mean["ours"]["per_seed"], mean["target"], mean["holds"]) == ([1.1, 1.3], 1.2, False)
+    row["peers"]["PyTorch, compiled"] = {"differs": "the loss of step 2"}
+    with pytest.raises(
+        ValueError, match=r"FOLNet: got no times of PyTorch, compiled, .*step 2"
+    ):
+        list(speed.training_steps({**PEERS, "rows": [row], "geometric_means": means}))
 
 
 def test_blocks_of_a_spread_are_kept():
