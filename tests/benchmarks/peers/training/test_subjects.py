@@ -65,7 +65,6 @@ def test_our_program_makes_the_steps_of_a_run():
     assert program.facts["peak_bytes"] > 0
 
 
-@pytest.mark.slow
 def test_the_steps_of_a_recurrent_network():
     """The first loss is that of the initial parameters, and the state of one program is not another's."""
     subject = subjects.ntm(subjects.SMALL.ntm)
