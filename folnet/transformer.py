@@ -8,6 +8,7 @@ Axis letters: B batch; T tokens; D1 features; H heads; R relations; K relations 
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -166,6 +167,7 @@ def num_parameters(model: nn.Module) -> int:
     return sum(math.prod(shape) for shape in parameters.shapes(model).values())
 
 
+@functools.cache  # configs of runs ask several times, and tracing takes a second for large models
 def matched_to(config: FOLNetConfig, *, multiple_of: int = 1, **changes: Any) -> TransformerConfig:
     """Returns a Transformer whose encoder and pooler have about as many parameters as those of a FOLNet.
 

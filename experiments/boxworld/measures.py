@@ -77,11 +77,16 @@ def _drawn(count: int, board: boxworld.BoxWorldConfig) -> boxworld.State:
 def _play(config: Config, policy, params, boards) -> list[win_rates.Played]:
     """Plays the boards with the parameters of each seed."""
     key, board = jax.random.key(EVALUATION_SEED + 1), config.board.make()
-    of_seeds = (
-        jax.tree.map(lambda leaf, seed=seed: leaf[seed], params)
-        for seed in range(jax.tree.leaves(params)[0].shape[0])
-    )
-    return [win_rates.play(policy, one, boards, board, key, cap=config.eval_cap) for one in of_seeds]
+    seeds = jax.tree.leaves(params)[0].shape[0]
+    return [
+        win_rates.play(policy, _of_seed(params, seed), boards, board, key, cap=config.eval_cap)
+        for seed in range(seeds)
+    ]
+
+
+@jax.jit
+def _of_seed(params, seed):
+    return jax.tree.map(lambda leaf: leaf[seed], params)
 
 
 def _counts(

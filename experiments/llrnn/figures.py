@@ -97,9 +97,9 @@ def addresses_over_time(config: Config, params: Any, seed: int = 0):
     task = config.make_task()
     model = config.make_model(task)
     length = min(2 * task.train_lengths[1], max(task.test_lengths))
-    batch = task.sample(jax.random.key(seed), 1, length)
+    inputs = jax.jit(lambda key: task.encode(task.sample(key, 1, length).tokens))(jax.random.key(seed))
     variables = {"params": jax.device_get(params)}
-    output = models.run_with_intermediates(model, variables, task.encode(batch.tokens))
+    output = models.run_with_intermediates(model, variables, inputs)
     found = output.intermediates or {}
     panels = {name.replace("_", " "): np.asarray(found[name])[0].T for name in _ADDRESSES if name in found}
     if not panels:

@@ -8,6 +8,7 @@ starts.
 """
 
 import dataclasses
+import functools
 import re
 from typing import Any, ClassVar, Literal, get_args
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments import runtime
+from experiments.baselines import matching
 from tp_transformer import TPTransformer, Transformer, mathematics
 from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
@@ -28,6 +30,12 @@ CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtyp
 ARCHITECTURES: dict[str, Any] = {"tp_transformer": TPTransformer, "transformer": Transformer}
 DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 MATCHED, NONE = 0, "none"
+
+
+@functools.cache  # a run asks several times, and tracing takes a second for large models
+def _parameters(fields: tuple[Any, ...]) -> int:
+    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    return matching.count(ModelConfig(*fields).make(), tokens, tokens)
 
 
 @dataclasses.dataclass
@@ -70,9 +78,7 @@ class ModelConfig:
 
     def parameters(self) -> int:
         """Counts the parameters without initializing them; raises ValueError for an invalid field."""
-        tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-        shapes = jax.eval_shape(self.make().init, jax.random.key(0), tokens, tokens)
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        return _parameters(dataclasses.astuple(self))
 
     def matched(self, parameters: int) -> "ModelConfig":
         """Returns a copy whose `filter_features` best matches a number of parameters.

@@ -143,6 +143,8 @@ class Program:
         # Arguments of the programs, so that runs of several seeds have the same ones, which a compilation
         # cache keeps. As NumPy's arrays they are on every device.
         self._init_key, self.key = (np.asarray(jax.random.key_data(key)) for key in run_keys(task.seed))
+        # One function object: JAX then traces it once for the shapes and for the program.
+        self._initial = lambda key: initial_state(task, jax.random.wrap_key_data(key))
         self._spread = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
             out_shardings=self._split,
@@ -202,9 +204,6 @@ class Program:
         where = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state())
         with self.naming():
             return jax.jit(self._initial, out_shardings=where)(self._init_key)
-
-    def _initial(self, key: Array) -> TrainState:
-        return initial_state(self.task, jax.random.wrap_key_data(key))
 
     def place(self, state: TrainState) -> TrainState:
         """Converts an unplaced state to the form that the compiled programs need."""
