@@ -28,7 +28,9 @@ SET = Generator(
 )
 # A separate program with small parts, so that it can be killed between them, and pauses before them.
 PROGRAM = """
-import sys, time, types
+import signal, sys, time, types
+# A shell ignores this signal in what it runs in the background, which is inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 package = types.ModuleType("tp_transformer")  # without the models, so without JAX
 package.__path__ = [{package!r}]
 sys.modules["tp_transformer"] = package
@@ -172,11 +174,9 @@ def test_killed_and_started_again(tmp_path, whole):
 def test_interrupted_by_hand(tmp_path, whole):
     """Ctrl-C ends the run and its workers at once and keeps finished parts."""
     program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
-    # A shell ignores the signal in what it runs in the background, and so would this process.
     running = subprocess.Popen(
-        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     while running.poll() is None and len(list(root.rglob("*.txt"))) < 3:
         time.sleep(0.002)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all of them
