@@ -272,8 +272,12 @@ def test_every_command_runs(name, tmp_path):
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=400
         )
-        assert done.returncode == 0, f"{text}\n{done.stderr}"
+        # The guard's status says which tree was slower; beside other tests either may be.
+        ends = (0, 1) if "benchmarks.guard" in text else (0,)
+        assert done.returncode in ends, f"{text}\n{done.stderr}"
         assert '"error"' not in done.stdout, done.stdout
+    if name == "how_to/performance":
+        assert json.loads((tmp_path / "guard.json").read_text())["runs"]
     if name == "how_to/export":
         with np.load(tmp_path / "answers.npz") as answers:
             assert answers["logits"].shape == (1000, 4)

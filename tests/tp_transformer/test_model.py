@@ -229,7 +229,7 @@ def test_gradients_in_float64():
         params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), draw(build(TPTransformer), scale=0.3))
 
         def loss(params):
-            logits = model.apply({"params": params}, SOURCE, TARGET)
+            logits = model.apply({"params": params}, jnp.asarray(SOURCE), jnp.asarray(TARGET))
             return jnp.sum(jax.nn.log_softmax(logits)[..., 4])
 
         leaves, treedef = jax.tree.flatten(params)
