@@ -51,11 +51,12 @@ class Curve:
     make: Callable[[int], Subject]
     plain: Callable[..., jax.Array] | None = None  # what a JAX user would write; None for models
     small: tuple[int, ...] = (2, 3)  # sizes that take no time
+    torch: bool = True  # whether `benchmarks.peers` has PyTorch's program for it
 
     @property
     def programs(self) -> tuple[str, ...]:
         """Names of the programs that are measured."""
-        return (OURS, PYTORCH) if self.plain is None else (OURS, PLAIN, PYTORCH)
+        return (OURS, *[PLAIN] * (self.plain is not None), *[PYTORCH] * self.torch)
 
 
 def full(size: int) -> Subject:
@@ -115,7 +116,7 @@ CURVES: Mapping[str, Curve] = {
     "2-simplicial attention, N = M": Curve((32, 64, 128, 256, 512), full, plain_two_simplicial),
     "2-simplicial attention, N": Curve((256, 1024, 4096, 16384, 65536), virtual, plain_two_simplicial),
     "2-simplicial attention, B": Curve((160, 640, 2560, 10240, 40960), agents, plain_two_simplicial),
-    "trilinear attention, N": Curve((64, 128, 256, 512, 1024), trilinear, plain_trilinear),
+    "trilinear attention, N": Curve((64, 128, 256, 512, 1024), trilinear, plain_trilinear, torch=False),
     "trans, T": Curve((64, 128, 256, 512, 1024), trans, trans_reference.plain_head_major),
     "FOLNet layer, T": Curve(
         (32, 64, 128, 256, 512), lambda size: subjects.folnet_layer(subjects.BASE, 1, size)
@@ -124,7 +125,7 @@ CURVES: Mapping[str, Curve] = {
         (64, 256, 1024, 4096), lambda size: subjects.tp_encoder_layer(1, size, 512, 8, 2048), small=(4, 8)
     ),
     "simplicial agent, B": Curve((32, 128, 512, 2048), pictures),
-    "simplicial agent, blocks": Curve((1, 2, 4, 8, 16), blocks, small=(1,)),
+    "simplicial agent, blocks": Curve((1, 2, 4, 8), blocks, small=(1,)),
     "Neural Turing Machine, steps": Curve((16, 64, 256, 1024), steps(subjects.ntm)),
     "higher-order cell, steps": Curve((16, 32, 64, 128, 256), steps(subjects.higher_order)),
 }
@@ -284,7 +285,8 @@ def shown(point: Mapping[str, Any]) -> str:
     if "failed" in point:
         return f"{point['size']:,} | {point['failed'].replace('|', '/')} |"
     held = "" if point["bytes"] is None else f"{point['bytes'] / 2**20:,.1f}"
-    return f"{point['size']:,} | {1e3 * point['seconds']:,.3g} | {held}"
+    time = 1e3 * point["seconds"]
+    return f"{point['size']:,} | {f'{time:,.0f}' if time >= 100 else f'{time:.3g}'} | {held}"
 
 
 def written(out: Path, record: Mapping[str, Any]) -> None:

@@ -31,6 +31,12 @@ def test_the_plain_program_is_ours(name):
     assert difference(found[1], found[0]).greatest < 1e-5
 
 
+def test_programs_are_those_that_exist():
+    assert growth.CURVES["trans, T"].programs == ("ours", "plain JAX", "PyTorch, eager")
+    assert growth.CURVES["trilinear attention, N"].programs == ("ours", "plain JAX")
+    assert growth.CURVES["FOLNet layer, T"].programs == ("ours", "PyTorch, eager")
+
+
 def test_sizes_are_those_of_the_axis():
     """The size that a curve names is that of its arrays."""
     assert growth.virtual(9).inputs[0].shape[1] == 9
@@ -77,6 +83,7 @@ def test_the_greatest_use_of_memory_is_counted_anew():
 
 
 def test_page_and_figure(tmp_path):
+    assert growth.shown({"size": 4096, "seconds": 3.0624, "bytes": 2**30}) == "4,096 | 3,062 | 1,024.0"
     point = {"size": 64, "seconds": 0.0123, "bytes": 3 * 2**20}
     curves = {
         "trans, T": {
