@@ -52,13 +52,14 @@ docs: setup $(DOCS)  ## serve the pages on this machine, the tutorials executed 
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 70 minutes)
-	@$(call timed,benchmarks (about 70 minutes on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 90 minutes)
+	@$(call timed,benchmarks (about 90 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
 	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.peers.training; \
+	  $(PYTHON) -m benchmarks.peers.growth; \
 	  $(PYTHON) -m benchmarks.claims; \
 	  $(PYTHON) -m experiments.claims --tables)
 
