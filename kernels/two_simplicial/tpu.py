@@ -1,11 +1,13 @@
 """2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU), a backend of `kernels/dispatch.py`.
 
 `tpu_layout.py` brings the arguments into the shape of tiles, `tpu_forward.py` and `tpu_backward.py` are the
-kernels, `tpu_tiles.py` and `tpu_weights.py` what they share. Memory is that of the arguments, and of [N, M],
-[M, M] and [M, E, F] a group; nothing has an entry a triple.
+kernels, `tpu_tiles.py` and `tpu_weights.py` what they share. What the kernels read is [N, M], [M, M] and
+[M, E, F] a group, so a call goes over its batch and heads in pieces (`tpu_pieces.py`): memory is that of the
+arguments and of one piece, and nothing has an entry a triple.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +20,7 @@ from kernels.arrays import round_up
 from kernels.chips import DEFAULT, Chip
 from kernels.plans import Planned, Refused, check, fits
 from kernels.tables import Direction
-from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_tiles
+from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_pieces, tpu_tiles
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, Plan
 from kernels.two_simplicial.tpu_tiles import Spec
@@ -47,7 +49,7 @@ def plan(
     chip: Chip,
     blocks: Mapping[str, int] | None = None,
 ) -> Program:
-    """Plans a call for a chip, with tiles that fit into its vector memory.
+    """Plans a piece of a call for a chip, with tiles that fit into its vector memory.
 
     Args:
         direction: "forward" or "backward".
@@ -60,6 +62,7 @@ def plan(
         Refused: what the kernels do not compute, and what fits with no tiles.
     """
     _check(config, arrays)
+    arrays = tpu_pieces.cut_to(config, arrays).shapes(arrays)
     wishes = [] if blocks is None else [_suiting(blocks, arrays)]
     *first, smallest = *wishes, *_shrinking(arrays)
     for tried in first:
@@ -134,15 +137,20 @@ def forward(
 
     `chip` and `blocks` are those of `plan`, `interpret` is True or Pallas' own parameters, on a CPU.
     """
-    query, key1, key2, value, bilinear, mask = arrays
     program = plan("forward", config, *arrays, chip=chip, blocks=blocks)
     spec, (attend,) = program.spec, program.kernels
-    parts = _parts(spec, query, key1, key2, mask)
-    v, g = tpu_layout.value_factors(spec.plan, value, bilinear, with_ones=True)
-    parts |= {"v": v.astype(spec.dtype), "g": g.astype(spec.dtype)}
-    results = tpu_tiles.run(spec, attend, parts, interpret)
-    out = tpu_layout.from_query_rows(results["out"], spec.plan).astype(value.dtype)
-    return out, tpu_layout.from_scalar_rows(results["lse"], spec.plan)
+
+    def piece(query, key1, key2, value, bilinear, mask):
+        parts = _parts(spec, query, key1, key2, mask)
+        v, g = tpu_layout.value_factors(spec.plan, value, bilinear, with_ones=True)
+        parts |= {"v": v.astype(spec.dtype), "g": g.astype(spec.dtype)}
+        results = tpu_tiles.run(spec, attend, parts, interpret)
+        out = tpu_layout.from_query_rows(results["out"], spec.plan).astype(value.dtype)
+        return out, tpu_layout.from_scalar_rows(results["lse"], spec.plan)
+
+    cut = tpu_pieces.cut_to(config, arrays)
+    out, lse = cut.run(piece, arrays, tpu_pieces.ARRAYS, tpu_pieces.RESULTS)
+    return out, lse
 
 
 def backward(
@@ -156,12 +164,22 @@ def backward(
 
     `arrays` are those of `forward`, its two results and the cotangent of the first.
     """
-    *inputs, out, lse, dout = arrays
-    query, key1, key2, value, bilinear, mask = inputs
+    inputs = arrays[:6]
     program = plan("backward", config, *inputs, chip=chip, blocks=blocks)
+    cut = tpu_pieces.cut_to(config, inputs)
+    axes = (*tpu_pieces.ARRAYS, *tpu_pieces.RESULTS, tpu_pieces.RESULTS[0])
+    piece = functools.partial(_gradients, program, interpret)
+    *gradients, dbilinear = cut.run(piece, arrays, axes, tpu_pieces.GRADIENTS)
+    return *gradients, dbilinear.astype(inputs[4].dtype)
+
+
+def _gradients(program: Program, interpret: Any, *arrays: Any) -> tuple[Array, ...]:
+    """Those of a piece, that of bilinear in float32, as it is summed over pieces."""
+    query, key1, key2, value, bilinear, mask, out, lse, dout = arrays
     spec, (*deltas, over_queries, over_keys) = program.spec, program.kernels
     parts = _parts(spec, query, key1, key2, mask)
-    (v, g), pull_values = jax.vjp(lambda *a: tpu_layout.value_factors(spec.plan, *a), value, bilinear)
+    exact = bilinear.astype(jnp.float32)
+    (v, g), pull_values = jax.vjp(lambda *a: tpu_layout.value_factors(spec.plan, *a), value, exact)
     if spec.narrow:  # g to 16 bits of its digits, in two halves that both meet v
         v, g = (
             jnp.concatenate([v, v], axis=2).astype(spec.dtype),
@@ -176,7 +194,8 @@ def backward(
     dvalues = found.pop("dv"), found.pop("dg")
     if not spec.unsigned:
         dq = found["dq"]
-        found["dq"] = config.scale * (dq[:, : spec.depth] + dq[:, spec.depth :] if spec.split else dq)
+        dq = dq[:, : spec.depth] + dq[:, spec.depth :] if spec.split else dq
+        found["dq"] = spec.config.scale * dq
     _, pull = jax.vjp(lambda *a: _logit_parts(spec, parts["allowed"], *a), query, key1, key2)
     return (
         *pull({name[1:]: d for name, d in found.items()}),

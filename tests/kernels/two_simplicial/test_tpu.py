@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import plans
-from kernels.two_simplicial import api, reference, shapes, tpu, tpu_tiles
+from kernels.two_simplicial import api, reference, shapes, tpu, tpu_pieces, tpu_tiles
 from kernels.two_simplicial.reference import LOGITS, Config
 from kernels.two_simplicial.shapes import Shape
 from tests.kernels import tpu_launches
@@ -91,6 +91,31 @@ def test_several_tiles_of_second_keys(config, mask, monkeypatch):
     arrays = cases.arrays(SEVERAL, mask=mask)
     assert tpu.plan("forward", config, *arrays, chip=tpu_launches.CHIPS[0]).spec.plan.second == 256
     check(config, arrays, 1e-5, blocks=SMALL_BLOCKS)
+
+
+def test_pieces_of_the_batch_and_of_the_heads(monkeypatch):
+    """Three examples in pieces of two fill the last piece with zeros; gradients of bilinear are summed."""
+    monkeypatch.setattr(tpu_pieces, "ROOM", 0)
+    monkeypatch.setattr(tpu_pieces, "FEWEST", 6)
+    arrays = cases.arrays(Shape("pieces", 3, 9, 3, 3, 3, 2, 2), mask="padding")
+    cut = tpu_pieces.cut_to(UNSIGNED, arrays)
+    assert (cut.examples, cut.piece_heads) == (2, 3)
+    plan = tpu.plan("backward", UNSIGNED, *arrays, chip=tpu_launches.CHIPS[0])
+    assert plan.launches[0].grid[0] == 6
+    check(UNSIGNED, arrays, 1e-5)
+
+
+def test_pieces_are_as_large_as_there_is_room_for():
+    def groups(shape, **sizes):
+        cut = tpu_pieces.cut_to(UNSIGNED, cases.arrays(dataclasses.replace(shape, **sizes)))
+        assert cut.examples * -(-cut.batch // cut.examples) < cut.batch + cut.examples
+        return cut.examples * cut.piece_heads
+
+    assert groups(shapes.FULL) == tpu_pieces.FEWEST
+    assert groups(shapes.FULL, batch=1, heads=1) == 1
+    assert groups(shapes.AGENT, batch=337) == 169  # not pieces of one: 337 is a prime
+    assert groups(shapes.VIRTUAL) == 8
+    assert groups(shapes.TINY) == shapes.TINY.batch * shapes.TINY.heads
 
 
 @pytest.mark.slow  # the blockwise path's are a default test
