@@ -65,37 +65,42 @@ class Cut:
     ) -> tuple[Array, ...]:
         """Calls `call` with the pieces of `arrays` and joins what it returns.
 
-        `inputs` and `outputs` are the axes of each. What has no axis for the batch is summed over it.
+        `inputs` and `outputs` are the axes of each. An output that has none for the batch is the float32
+        gradient of the array in its place, and is summed over the batch.
         """
         if (self.examples, self.piece_heads) == (self.batch, self.heads):
             return call(*arrays)
         pieces = -(-self.batch // self.examples)
-        cut = [
+        arrays = tuple(
             # Examples of zeros fill the last piece: nothing of them is in the results, nor in the sums.
             x if x is None or axes[0] is None or x.shape[0] == 1 else filled(x, 0, pieces * self.examples)
             for x, axes in zip(arrays, inputs, strict=True)
-        ]
-
-        def piece(at):
-            return call(*(self._piece(x, axes, at) for x, axes in zip(cut, inputs, strict=True)))
+        )
 
         def of_heads(head):
-            found = jax.lax.map(lambda example: piece((example, head)), jnp.arange(pieces))
-            return tuple(
-                jnp.sum(x, axis=0) if batch is None else _joined(x, batch)[: self.batch]
-                for x, (batch, _) in zip(found, outputs, strict=True)
-            )
+            own = [self._piece(x, 1, axes, head) for x, axes in zip(arrays, inputs, strict=True)]
+
+            def add(sums, example):
+                found = call(*(self._piece(x, 0, axes, example) for x, axes in zip(own, inputs, strict=True)))
+                sums = [s if s is None else s + x for s, x in zip(sums, found, strict=True)]
+                return sums, [x if s is None else None for s, x in zip(sums, found, strict=True)]
+
+            sums = [
+                jax.lax.full_like(x, 0, jnp.float32) if batch is None else None
+                for x, (batch, _) in zip(own, outputs, strict=False)
+            ]
+            sums, found = jax.lax.scan(add, sums, jnp.arange(pieces))
+            return [s if x is None else _joined(x, 0)[: self.batch] for s, x in zip(sums, found, strict=True)]
 
         found = jax.lax.map(of_heads, jnp.arange(self.heads // self.piece_heads))
         return tuple(_joined(x, axis) for x, (_, axis) in zip(found, outputs, strict=True))
 
-    def _piece(self, x: Any, axes: tuple[int | None, int | None], at: tuple[Array, Array]) -> Any:
-        if x is None:
-            return None
-        for axis, index, size in zip(axes, at, (self.examples, self.piece_heads), strict=True):
-            if axis is not None and x.shape[axis] != 1:
-                x = jax.lax.dynamic_slice_in_dim(x, index * size, size, axis)
-        return x
+    def _piece(self, x: Any, which: int, axes: tuple[int | None, int | None], index: Array) -> Any:
+        """Piece `index` along the axis of the batch (`which` 0) or of the heads (1)."""
+        axis, size = axes[which], (self.examples, self.piece_heads)[which]
+        if x is None or axis is None or x.shape[axis] == 1:
+            return x
+        return jax.lax.dynamic_slice_in_dim(x, index * size, size, axis)
 
 
 def cut_to(config: Config, arrays: Any) -> Cut:
