@@ -75,6 +75,7 @@ def main() -> int:
         table.page,
         side=side,
         tolerance=measuring.TOLERANCE,
+        margin=measuring.MARGIN,
         geometric_means={},
     ) as (record, found, end):
         rate = steps.matrix_rate(256 if arguments.small else 0, 0.25, "float32")

@@ -96,6 +96,7 @@ class Ours:
     def __init__(self, functions: Functions, batch: Batch):
         """Compiles the step for batches like the given one."""
         self.functions, self.carried, placed = functions, functions.carried, functions.place(batch)
+        self._start = jax.tree.map(jnp.copy, self.carried)
         self.compiled = functions.compile(self.carried, *placed)
         memory = self.compiled.memory_analysis()
         self.facts = {
@@ -109,6 +110,17 @@ class Ours:
         """Makes a step on a host batch; `jax.block_until_ready` can wait for the report."""
         self.carried, report = self.compiled(self.carried, *self.functions.place(batch))
         return report
+
+    def nudge(self) -> None:
+        """Returns to the start, once, with every number changed by a rounding error up or down, at random."""
+        generator = np.random.default_rng(0)
+
+        def nudged(x):
+            if not jnp.issubdtype(x.dtype, jnp.floating):
+                return x
+            return x * (1 + generator.choice([-1, 1], x.shape) * jnp.finfo(x.dtype).eps).astype(x.dtype)
+
+        self.carried, self._start = jax.tree.map(nudged, self._start), None
 
     def loss(self, result: Any) -> float:
         """Returns the loss before the step from its report."""

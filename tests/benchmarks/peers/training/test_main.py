@@ -24,6 +24,9 @@ class Sum:
         self.facts = {"parameters": 1, "parts": 1, "peak_bytes": 10**6, "operations": 10}
         self.total, self.factor = np.zeros(1), factor
 
+    def nudge(self):
+        self.total = np.zeros(1)
+
     def __call__(self, batch):
         self.total = self.total + self.factor * batch["x"].sum()
         return self.total[0]

@@ -37,6 +37,10 @@ class Regression:
         time.sleep(1e-4)
         return np.square(error).mean()
 
+    def nudge(self):
+        self.__init__()
+        self.weights *= 1 + np.finfo(np.float64).eps
+
     def loss(self, result):
         return float(result)
 
@@ -127,6 +131,23 @@ def test_later_losses_may_differ_more_and_small_ones_count_as_a_tenth_of_the_lar
         "step 4"
         in measuring.compared(measuring.Course([100.0, 1.0, 50.0, 51.5], change), expected)["differs"]
     )
+
+
+def test_a_chaotic_course_may_differ_as_much_as_it_does_from_itself():
+    """Up to the step in question, and in the first change of the parameters."""
+    change = {"w": np.ones(2)}
+    expected = measuring.Course([1.0, 1.0, 1.0, 1.0], change)
+    own = measuring.Distance([0.0, 0.01, 0.0, 0.0], 0.01)
+    late = measuring.Course([1.0, 1.0, 1.039, 1.0], {"w": 1.039 * np.ones(2)})
+    assert "differs" not in measuring.compared(late, expected, own=own)
+    early = measuring.Course([1.01, 1.0, 1.0, 1.0], {"w": 1.041 * np.ones(2)})
+    assert measuring.compared(early, expected, own=own)["differs"].count("step") == 2
+
+
+def test_the_own_course_is_begun_a_rounding_error_away():
+    ours = measuring.measure(SUBJECT, {}, **OPTIONS)["ours"]
+    assert 0 < ours["own_difference"] < 1e-12
+    assert 0 < ours["own_change_difference"] < 1e-12
 
 
 def test_geometric_means_are_of_programs_in_every_row():

@@ -65,6 +65,24 @@ def test_our_program_makes_the_steps_of_a_run():
     assert program.facts["peak_bytes"] > 0
 
 
+def test_a_nudged_program_begins_again_a_rounding_error_away():
+    batches = ({"x": np.ones((4, 3), np.float32)},) * 2
+    task = training.Task(
+        0,
+        4,
+        lambda key: {"kernel": jnp.ones((3, 1))},
+        lambda params, batch, key: training.Sums(jnp.sum(batch["x"] @ params["kernel"]), len(batch["x"])),
+        optax.sgd(0.05),
+    )
+    program = subjects.fitted(task, batches)()
+    found = measuring.course(program, program.params(), batches)
+    program.nudge()
+    eps = float(np.finfo(np.float32).eps)
+    assert {abs(float(x)) for x in program.params()["kernel"].ravel() - 1} <= {eps, eps / 2}
+    again = measuring.course(program, program.params(), batches)
+    assert again.losses == pytest.approx(found.losses, rel=1e-5)
+
+
 def test_the_steps_of_a_recurrent_network():
     """The first loss is that of the initial parameters, and the state of one program is not another's."""
     subject = subjects.ntm(subjects.SMALL.ntm)
