@@ -111,16 +111,16 @@ class Ours:
         self.carried, report = self.compiled(self.carried, *self.functions.place(batch))
         return report
 
-    def nudge(self) -> None:
-        """Returns to the start, once, with every number changed by a rounding error up or down, at random."""
-        generator = np.random.default_rng(0)
+    def nudge(self, seed: int) -> None:
+        """Returns to the start with every number changed by a rounding error up or down, at random."""
+        generator = np.random.default_rng(seed)
 
         def nudged(x):
             if not jnp.issubdtype(x.dtype, jnp.floating):
-                return x
+                return jnp.copy(x)
             return x * (1 + generator.choice([-1, 1], x.shape) * jnp.finfo(x.dtype).eps).astype(x.dtype)
 
-        self.carried, self._start = jax.tree.map(nudged, self._start), None
+        self.carried = jax.tree.map(nudged, self._start)
 
     def loss(self, result: Any) -> float:
         """Returns the loss before the step from its report."""

@@ -20,7 +20,7 @@ def page(record: Mapping[str, Any]) -> str:
         f"first step may differ by {tolerance['change']:.0e} of its norm, and losses by "
         f"{tolerance['losses']:.0e}, in the second half of the steps by {tolerance['later_losses']:.0e}, or "
         f"by {record['margin']} times as much as our own course differs from itself, begun from weights that "
-        "are a rounding error away (the column before the last). The "
+        "are a rounding error away (the column before the last; the most of three such courses). The "
         "programs of a row then ran in alternating blocks in one process, on all cores, which "
         f"{table.kept(record['kept_mib'])}. The ratio is the other library's time over ours, above 1 if ours "
         "is faster: the median over adjacent blocks (minimum to maximum). The share of products is the time "

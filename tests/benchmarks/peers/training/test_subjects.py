@@ -76,7 +76,7 @@ def test_a_nudged_program_begins_again_a_rounding_error_away():
     )
     program = subjects.fitted(task, batches)()
     found = measuring.course(program, program.params(), batches)
-    program.nudge()
+    program.nudge(0)
     eps = float(np.finfo(np.float32).eps)
     assert {abs(float(x)) for x in program.params()["kernel"].ravel() - 1} <= {eps, eps / 2}
     again = measuring.course(program, program.params(), batches)
