@@ -10,6 +10,7 @@ stored as its matrix [V, N], whose column j is the content of location j. (With 
 update takes half the time on a CPU.)
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -206,8 +207,17 @@ def write(
     The address gates the erasure, as in Graves et al., equations 3-4, and in the authors' experiments; the
     later draft's (1 - e) o M would erase every location at every step.
     """
-    # Outer products by einsum: their gradients are then products too, not reductions of broadcasts.
-    added = jnp.einsum("...n,...v->...vn", address, add)
     if erase is None:
-        return memory + added
-    return memory * (1 - jnp.einsum("...n,...v->...vn", address, erase)) + added
+        return memory + _outer(address, add)
+    return _overwritten(memory, address, add, erase)
+
+
+@functools.partial(jax.checkpoint, prevent_cse=False)
+def _overwritten(memory: Array, address: Array, add: Array, erase: Array) -> Array:
+    """Writes with erasure; what is kept of the memory is computed again for the gradient, not stored."""
+    return memory * (1 - _outer(address, erase)) + _outer(address, add)
+
+
+def _outer(address: Array, content: Array) -> Array:
+    """Returns w (x) v by einsum, so that its gradients are products too, not reductions of broadcasts."""
+    return jnp.einsum("...n,...v->...vn", address, content)
