@@ -2,8 +2,8 @@
 
 `model` is the encoder and `heads` its task heads; `operators` defines the seven neural logic operators.
 `decoder`, `encoder_decoder` and `text_heads` are the models that write text, and `generation` runs them.
-`objective` and `text_objective` hold the losses, and `convert` reads the authors' checkpoints. Every model
-class can save and load itself.
+`looped` applies the same layers again and again. `objective` and `text_objective` hold the losses, and
+`convert` reads the authors' checkpoints. Every model class can save and load itself.
 """
 
 import logic_zoo.own_kernels  # noqa: F401 -- raises ImportError if another package has its place
@@ -18,6 +18,7 @@ from folnet.heads import (
     FOLNetForQuestionAnswering,
     FOLNetForSequenceClassification,
 )
+from folnet.looped import LoopedFOLNet, RelationHead
 from folnet.model import FOLNet, FOLNetOutput, check_inputs
 from folnet.text_heads import (
     CausalLMOutput,
@@ -46,6 +47,8 @@ __all__ = [
     "FOLNetForSequenceClassification",
     "FOLNetOutput",
     "Generated",
+    "LoopedFOLNet",
+    "RelationHead",
     "Sampling",
     "Seq2SeqLMOutput",
     "Transformer",

@@ -15,7 +15,8 @@ import optax
 from experiments import runtime
 from experiments.kinship import parts
 from experiments.kinship.inputs import Graph, Reader, Room, Text, Written, WrittenGraph
-from experiments.kinship.parts import DataConfig, SizeConfig, naming
+from experiments.kinship.pairs import PairClassifier
+from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig, naming
 from folnet import (
     FOLNet,
     FOLNetConfig,
@@ -42,6 +43,7 @@ class Config(runtime.RunConfig):
         baselines: names of models to train on the same batches, each in a subdirectory of the run's.
         match: operators of the FOLNet whose number of parameters all models match through the width of their
             feed-forward layers; "" keeps the widths.
+        pairs: how FOLNets answer from the question's pair of people, if they do.
         data: the problems.
         sizes: sizes of all models.
         metric_lengths: the lengths k of the metric.
@@ -58,7 +60,7 @@ class Config(runtime.RunConfig):
 
     experiment: ClassVar[str] = "kinship"
     size_fields: ClassVar[tuple[str, ...]] = (
-        *("model", "match", "sizes", "data.form", "data.train_lengths", "data.inverses", "data.spread"),
+        *("model", "match", "sizes", "pairs.read", "pairs.loops", "data.form", "data.train_lengths", "data.inverses", "data.spread"),
         *("data.supporting", "data.irrelevant", "data.disconnected"),
     )
 
@@ -66,6 +68,7 @@ class Config(runtime.RunConfig):
     model: str = "jmc.atp"
     baselines: tuple[str, ...] = ()
     match: str = "jmc.atp"
+    pairs: PairConfig = dataclasses.field(default_factory=PairConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     sizes: SizeConfig = dataclasses.field(default_factory=SizeConfig)
     metric_lengths: tuple[int, ...] = (4, 5, 6, 7, 8, 9, 10)
@@ -111,6 +114,9 @@ class Config(runtime.RunConfig):
                 f"model={self.model!r}"
             )
         self.data.validate()
+        self.pairs.validate()
+        if self.pairs.read and self.data.form != parts.GRAPH:
+            raise ValueError(f"pairs.read: got True, expected False with data.form={self.data.form!r}")
         if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
             raise ValueError(
                 f"metric_lengths: got {self.metric_lengths}, expected some of data.test_lengths="
@@ -118,6 +124,8 @@ class Config(runtime.RunConfig):
             )
         for name in self.models:
             self.settings(name)
+            if self.pairs.read and name in parts.TRANSFORMERS:
+                raise ValueError(f"pairs.read: got True, expected False with the model {name!r}")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -159,14 +167,19 @@ class Config(runtime.RunConfig):
             sizes = {key: size for key, size in dataclasses.asdict(self.sizes).items() if key in known}
             return TransformerConfig.from_dict(sizes | changes)
 
-    def make(self, name: str) -> FOLNetForSequenceClassification:
-        """Returns a model, which classifies from its first token."""
-        return FOLNetForSequenceClassification(self.settings(name))
+    def make(self, name: str) -> FOLNetForSequenceClassification | PairClassifier:
+        """Returns a model, which classifies from its first token or, with `pairs.read`, all pairs."""
+        settings = self.settings(name)
+        if self.pairs.read and isinstance(settings, FOLNetConfig):
+            return PairClassifier(settings, self.pairs)
+        return FOLNetForSequenceClassification(settings)
 
     def reader(self, name: str, source: kinship.Kinship) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
         if self.takes_relations(name):
-            return Graph(self.data.room(source).people, inverses=self.data.inverses)
+            within = max(self.data.train_lengths)
+            people = self.data.room(source).people
+            return Graph(people, inverses=self.data.inverses, pairs=self.pairs.read, within=within)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
 
     def _written(self, room: Room) -> Written:

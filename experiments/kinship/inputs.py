@@ -41,21 +41,31 @@ class Graph:
     Attributes:
         people: maximum number of people in a problem.
         inverses: whether each fact is also given for the reversed pair, as its own relation.
+        pairs: whether the model answers for every pair: nothing marks the question, and there are also the
+            question's `query` [B, 2] and the `pairs` [B, T, T] of `folnet.kinship.pair_labels`.
+        within: the limit of those labels, in facts.
     """
 
     people: int
     inverses: bool = False
+    pairs: bool = False
+    within: int | None = None
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts in `relation_ids`."""
-        found = kinship.symbols(source.draw(indices), num_people=self.people)
+        problems = source.draw(indices)
+        found = kinship.symbols(problems, num_people=self.people, marked=not self.pairs)
         relations = found.relation_ids
         if self.inverses:
             turned = np.swapaxes(relations, 1, 2)
             turned = np.where(turned < 0, -1, turned + kinship.RELATION_VOCAB_SIZE)
             relations = np.stack([relations, turned], axis=-1)
-        kept = ("input_ids", "attention_mask", "labels")
-        return {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
+        kept = ("input_ids", "attention_mask", "labels", *(("query",) if self.pairs else ()))
+        arrays = {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
+        if self.pairs:
+            labels = kinship.pair_labels(problems, num_people=self.people, within=self.within)
+            arrays["pairs"] = labels
+        return arrays
 
 
 class Written:

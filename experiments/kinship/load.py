@@ -24,6 +24,7 @@ def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportab
     settings = model.config
     read = [config.reader(config.model, source)(source, range(1)) for _, source in config.data.tests()]
     longest = max(read, key=lambda arrays: arrays["input_ids"].shape[1])
+    num_tokens = longest["input_ids"].shape[1]
     symbols, text = (0, settings.vocab_size - 1), (BATCH, LENGTH)
     known = {
         "input_ids": Input(text, "int32", "tokens", pad=0, range=symbols),
@@ -36,6 +37,7 @@ def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportab
             pad=-1,
             range=(-1, settings.relation_vocab_size - 1),
         ),
+        "query": Input((BATCH, 2), "int32", "tokens of the two people", range=(1, num_tokens - 1)),
     }
 
     def function(params, inputs):
@@ -50,7 +52,7 @@ def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportab
             "logits": Output((BATCH, len(kinship.TARGETS)), "logits of the relations", kinship.TARGET_NAMES)
         },
         source=describe_source(params, step),
-        lengths=(longest["input_ids"].shape[1],),
+        lengths=(num_tokens,),
         shortest=2,
         longest=settings.max_position_embeddings if settings.absolute_position else None,
         derivable=function,

@@ -12,6 +12,7 @@ from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
+from experiments.kinship import pairs
 from experiments.kinship.config import Config
 from experiments.kinship.inputs import Arrays
 from experiments.runtime import mesh
@@ -67,11 +68,24 @@ class Tests:
 
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
     """Returns the logits of the classes for a batch from a reader; dropout is applied if a key is given."""
+    if isinstance(model, pairs.PairClassifier):
+        every = apply(model, params, batch, dropout, num_loops=model.pairs.loops_of_tests)
+        return pairs.asked(every[-1], batch["query"])[:, pairs.ASKED]
+    return apply(model, params, batch, dropout).logits
+
+
+def apply(
+    model: nn.Module,
+    params: Any,
+    batch: Mapping[str, Any],
+    dropout: jax.Array | None = None,
+    **options: Any,
+) -> Any:
+    """Returns a model's outputs for a batch from a reader; dropout is applied if a key is given."""
     atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
     texts = batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
     rngs = None if dropout is None else {"dropout": dropout}
-    out: Any = model.apply({"params": params}, *texts, dropout is None, rngs=rngs, **atoms)
-    return out.logits
+    return model.apply({"params": params}, *texts, dropout is None, rngs=rngs, **atoms, **options)
 
 
 def make_answer(

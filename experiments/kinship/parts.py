@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from experiments import runtime
 from experiments.kinship.inputs import Room
@@ -65,6 +65,45 @@ class SizeConfig:
 
 
 @dataclasses.dataclass
+class PairConfig:
+    """How a FOLNet answers from the question's pair of people instead of its first token (graphs only).
+
+    Attributes:
+        read: whether it does. Nothing marks the question then; the model says what everyone is to everyone.
+        supervised: whether it learns from all pairs that at most max(train_lengths) facts connect, not from
+            the question alone.
+        unrelated_weight: weight of pairs of which nothing follows.
+        loops: how often the layers are applied, with the same weights; see `folnet.looped`.
+        test_loops: the same in tests; 0 for `loops`.
+        injection: how much of the given facts is added before each loop.
+        sharpness: the largest logit of a relation's likeness to its base atom.
+    """
+
+    read: bool = False
+    supervised: bool = False
+    unrelated_weight: float = 0.3
+    loops: int = 1
+    test_loops: int = 0
+    injection: float = 0.0
+    sharpness: float = 7.0
+
+    @property
+    def loops_of_tests(self) -> int:
+        """How often the layers are applied in tests."""
+        return self.test_loops or self.loops
+
+    def validate(self) -> None:
+        """Checks all fields; raises ValueError for an invalid one."""
+        runtime.at_least("pairs.loops", self.loops, 1)
+        for name in ("test_loops", "unrelated_weight", "injection"):
+            runtime.at_least(f"pairs.{name}", getattr(self, name), 0)
+        if self.sharpness <= 0:
+            raise ValueError(f"pairs.sharpness: got {self.sharpness}, expected more than 0")
+        if not self.read and self != PairConfig():
+            raise ValueError("pairs.read: got False, expected True where another field of pairs is set")
+
+
+@dataclasses.dataclass
 class DataConfig:
     """The problems and the form in which models read them.
 
@@ -76,6 +115,8 @@ class DataConfig:
         supporting: supporting distractors per problem; see `folnet.kinship.Kinship` for all three kinds.
         irrelevant: distracting facts that lead to a person who does not matter.
         disconnected: distracting facts about other people.
+        varied: whether a training problem has a random number of each of these, up to the given one, and a
+            test problem none.
         held_out_pairs: number of compositions of two relations held out from training; problems that need
             them become separate tests.
         held_out_chains: fraction of all chains of three relations held out from training; likewise.
@@ -94,6 +135,7 @@ class DataConfig:
     supporting: int = 0
     irrelevant: int = 0
     disconnected: int = 0
+    varied: bool = False
     held_out_pairs: int = 0
     held_out_chains: float = 0.0
     held_out_seed: int = 0
@@ -116,7 +158,7 @@ class DataConfig:
 
     def train(self, seed: int) -> kinship.Kinship:
         """Returns the unlimited training problems of a seed; raises ValueError if fields do not fit."""
-        return self._source("train_lengths", seed, self.train_lengths, "seen")
+        return self._source("train_lengths", seed, self.train_lengths, "seen", training=True)
 
     def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
         """Yields the tests: "k" for each length, and "held_out/k" for problems with held-out compositions."""
@@ -128,10 +170,14 @@ class DataConfig:
                 seed = TEST_SEED + 100 + length
                 yield f"held_out/{length}", self._source("test_lengths", seed, (length,), "held_out")
 
-    def _source(self, name: str, seed: int, lengths: tuple[int, ...], part: kinship.Part) -> kinship.Kinship:
+    def _source(
+        self, name: str, seed: int, lengths: tuple[int, ...], part: kinship.Part, training: bool = False
+    ) -> kinship.Kinship:
         held_out = self.held_out()
         part = part if held_out else "all"
-        distractors = {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
+        distractors: dict[str, Any] = {"varied": self.varied}
+        if training or not self.varied:
+            distractors |= {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
         with naming(f"data, with {name}={getattr(self, name)}"):
             return kinship.Kinship(seed, lengths, **distractors, held_out=held_out, part=part)
 
@@ -148,7 +194,7 @@ class DataConfig:
 
     def room(self, source: kinship.Kinship) -> Room:
         """Returns the maximum numbers of people and facts in the problems of a source."""
-        facts = max(source.lengths) + 2 * self.supporting + self.irrelevant + self.disconnected
+        facts = max(source.lengths) + 2 * source.supporting + source.irrelevant + source.disconnected
         return Room(source.max_people, facts)
 
     def largest(self) -> Room:

@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 
 from experiments import runtime
-from experiments.kinship import figures, measures
+from experiments.kinship import figures, measures, pairs
 from experiments.kinship.config import Config
 from experiments.runtime.training import Program, Task
 from folnet import objective
@@ -96,11 +96,17 @@ def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
 
 
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
-    """Returns `loss(params, batch, key)` for `runtime.fit`: the cross-entropy of the correct relation."""
+    """Returns `loss(params, batch, key)` for `runtime.fit`: the cross-entropy of the correct relation.
+
+    See `pairs.loss` for models that answer from the question's pair.
+    """
     drops = config.sizes.hidden_dropout_prob > 0 or config.sizes.attention_probs_dropout_prob > 0
 
     def loss(params, batch, key):
-        logits = measures.logits(model, params, batch, dropout=key if drops else None)
+        dropout = key if drops else None
+        if config.pairs.read:
+            return pairs.loss(measures.apply(model, params, batch, dropout), batch, config.pairs)
+        logits = measures.logits(model, params, batch, dropout)
         found = objective.cross_entropy(logits, batch["labels"])
         return runtime.Sums(found.sum, found.count, {"accuracy": (found.correct, found.count)})
 

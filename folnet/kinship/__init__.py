@@ -26,15 +26,23 @@ possible ones, so a guess is right about one time in eighteen.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeGuard, get_args
 
 import numpy as np
 
-from folnet.kinship.arrays import QUERY, RELATION_VOCAB_SIZE, VOCAB_SIZE, Symbols, symbols
+from folnet.kinship.arrays import (
+    QUERY,
+    RELATION_VOCAB_SIZE,
+    UNRELATED,
+    VOCAB_SIZE,
+    Symbols,
+    pair_labels,
+    symbols,
+)
 from folnet.kinship.chains import add_distractors, draw_target, expand, stream
 from folnet.kinship.families import Tree, listed, tree
-from folnet.kinship.problems import DISTRACTORS, Kind, Problem
+from folnet.kinship.problems import DISTRACTORS, Distractor, Kind, Problem
 from folnet.kinship.rules import (
     COMPOSITIONS,
     EDGES,
@@ -79,6 +87,7 @@ __all__ = [
     "TARGETS",
     "TARGET_NAMES",
     "TEMPLATES",
+    "UNRELATED",
     "VOCAB_SIZE",
     "WORDS",
     "Deduction",
@@ -98,6 +107,7 @@ __all__ = [
     "explain",
     "needs",
     "occurs",
+    "pair_labels",
     "question",
     "relations_of",
     "symbols",
@@ -128,6 +138,7 @@ class Kinship:
         generations: number of generations after the family's first couple.
         children: maximum number of children per couple, 2 to 4; every couple has at least one.
         marriage: probability that a person marries, above 0 and at most 1.
+        varied: whether each problem has a random number of each kind of distractor, up to the given one.
     """
 
     seed: int = 0
@@ -140,6 +151,7 @@ class Kinship:
     generations: int = 3
     children: int = 3
     marriage: float = 0.8
+    varied: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting does not fit or the held-out sets leave no problem."""
@@ -190,11 +202,14 @@ class Kinship:
         _check_number("index", index)
         uniform = stream(np.random.default_rng(np.array((self.seed, index), np.uint32)))
         length = self.lengths[int(uniform() * len(self.lengths))]
+        distractors = {kind: getattr(self, kind) for kind in DISTRACTORS}
+        if self.varied:
+            distractors = {kind: int(uniform() * (most + 1)) for kind, most in distractors.items()}
         options = targets(self.held_out, self.part, length)
         for _ in range(_TARGETS):
             relation = options[int(uniform() * len(options))]
             for _ in range(_ATTEMPTS):
-                problem = self._attempt(uniform, relation, length)
+                problem = self._attempt(uniform, relation, length, distractors)
                 if problem is not None:
                     return problem
         raise ValueError(
@@ -212,14 +227,16 @@ class Kinship:
         """Generates a problem as text; names, wording and (with `shuffle`) order depend on the index."""
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
-    def _attempt(self, uniform: Callable[[], float], relation: int, length: int) -> Problem | None:
+    def _attempt(
+        self, uniform: Callable[[], float], relation: int, length: int, distractors: Mapping[Distractor, int]
+    ) -> Problem | None:
         """Draws one family and one chain; returns None if that fails or the problem is ambiguous."""
         family = self._tree.draw(uniform, self.marriage)
         target = draw_target(uniform, self._tree, family, relation, length)
         if target is None:
             return None
         pairs, runs = self.held_out.pair_numbers, self.held_out.chain_numbers
-        alone = not (self.supporting or self.irrelevant or self.disconnected)
+        alone = not any(distractors.values())
         by_run = self.part == "held_out" and bool(runs) and (not pairs or uniform() < 0.5)
         if by_run:
             chain = expand_with_run(uniform, self._tree, family, target, length, runs)
@@ -231,7 +248,6 @@ class Kinship:
         facts, people = chain.facts, chain.people
         kinds: list[Kind] = ["chain"] * length
         if not alone:
-            distractors = {kind: getattr(self, kind) for kind in DISTRACTORS}
             added = add_distractors(uniform, self._tree, family, chain, **distractors)
             if added is None:
                 return None

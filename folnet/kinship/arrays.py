@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from folnet.kinship.problems import Problem
-from folnet.kinship.rules import NUM_EDGES
+from folnet.kinship.rules import NUM_EDGES, RELATIONS, Fact, deduce
 
 PAD, CLS, PERSON, FIRST, SECOND = range(5)
 """Tokens: padding; [CLS]; a person; the persons x and y of the question "what is y to x?"."""
@@ -26,6 +26,9 @@ QUERY = NUM_EDGES
 """The binary atom that marks the pair (x, y) of the question; facts have the relations 0 to 13."""
 
 RELATION_VOCAB_SIZE = NUM_EDGES + 1
+
+UNRELATED = len(RELATIONS)
+"""The class of a pair of which nothing follows; the relations have their own numbers as classes."""
 
 
 class Symbols(NamedTuple):
@@ -49,8 +52,12 @@ class Symbols(NamedTuple):
     lengths: Int32[np.ndarray, "B"]
 
 
-def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Symbols:
+def symbols(
+    problems: Sequence[Problem], *, num_people: int | None = None, marked: bool = True
+) -> Symbols:
     """Converts problems to arrays with T - 1 = `num_people`, by default the maximum of these problems.
+
+    Unless `marked`, neither tokens nor relations say what the question is about; `query` does.
 
     Raises:
         ValueError: If there are no problems, or one has more people.
@@ -70,14 +77,16 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Sy
     mask = np.arange(tokens)[None] <= np.array(sizes)[:, None]
     input_ids = np.where(mask, PERSON, PAD).astype(np.int32)
     input_ids[:, 0] = CLS
-    input_ids[rows, query[:, 0]] = FIRST
-    input_ids[rows, query[:, 1]] = SECOND
+    if marked:
+        input_ids[rows, query[:, 0]] = FIRST
+        input_ids[rows, query[:, 1]] = SECOND
     facts = np.array(
         [(row, x, y, r) for row, problem in enumerate(problems) for x, r, y in problem.facts], np.int32
     )
     relation_ids = np.full((batch, tokens, tokens), -1, np.int32)
     relation_ids[facts[:, 0], 1 + facts[:, 1], 1 + facts[:, 2]] = facts[:, 3]
-    relation_ids[rows, query[:, 0], query[:, 1]] = QUERY
+    if marked:
+        relation_ids[rows, query[:, 0], query[:, 1]] = QUERY
     return Symbols(
         input_ids,
         relation_ids,
@@ -86,3 +95,50 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Sy
         np.array([problem.label for problem in problems], np.int32),
         np.array([problem.length for problem in problems], np.int32),
     )
+
+
+def pair_labels(
+    problems: Sequence[Problem], *, num_people: int, within: int | None = None
+) -> Int32[np.ndarray, "B T T"]:
+    """Returns what y is to x at [1 + x, 1 + y]: the relation that follows from the facts, or `UNRELATED`.
+
+    -1 stands for pairs without a label: those with more than one relation, a person with themselves, [CLS],
+    and padding.
+
+    Args:
+      problems: the problems.
+      num_people: T - 1.
+      within: pairs that are connected by more facts than this, and not by fewer, have no label either: a
+        model that learns from the labels never learns about longer chains than these. None for no limit.
+
+    Raises:
+      ValueError: If a problem has more people.
+    """
+    labels = np.full((len(problems), 1 + num_people, 1 + num_people), -1, np.int32)
+    for row, problem in enumerate(problems):
+        size = problem.num_people
+        if size > num_people:
+            raise ValueError(f"num_people: got {num_people}, expected at least {size} (problems[{row}])")
+        known = np.full((size, size), UNRELATED)
+        for x, relation, y in deduce(problem.facts).facts:
+            known[x, y] = relation if known[x, y] == UNRELATED else -1
+        if within is not None:
+            apart = distances(problem.facts, size)
+            known = np.where((apart > within) & (apart <= size), -1, known)
+        np.fill_diagonal(known, -1)
+        labels[row, 1 : 1 + size, 1 : 1 + size] = known
+    return labels
+
+
+def distances(facts: Sequence[Fact], num_people: int) -> np.ndarray:
+    """Returns the least number of facts that connect two people, in any direction: [num_people, num_people].
+
+    For people who are not connected it is `num_people` + 1, more than any such number.
+    """
+    apart = np.full((num_people, num_people), num_people + 1)
+    np.fill_diagonal(apart, 0)
+    for x, _, y in facts:
+        apart[x, y] = apart[y, x] = 1
+    for middle in range(num_people):
+        apart = np.minimum(apart, apart[:, middle, None] + apart[middle])
+    return np.minimum(apart, num_people + 1)

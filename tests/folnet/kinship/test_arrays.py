@@ -14,7 +14,10 @@ from folnet.kinship.arrays import (
     QUERY,
     RELATION_VOCAB_SIZE,
     SECOND,
+    UNRELATED,
     VOCAB_SIZE,
+    distances,
+    pair_labels,
     symbols,
 )
 
@@ -48,11 +51,58 @@ def test_room_is_made_for_the_largest():
     assert symbols(PROBLEMS[:1], num_people=30).relation_ids.shape == (1, 31, 31)
 
 
+def test_an_unmarked_question_is_in_query_alone():
+    plain = symbols(PROBLEMS, num_people=9, marked=False)
+    np.testing.assert_array_equal(plain.input_ids == PERSON, ARRAYS.input_ids >= PERSON)
+    np.testing.assert_array_equal(
+        plain.relation_ids, np.where(ARRAYS.relation_ids == QUERY, -1, ARRAYS.relation_ids)
+    )
+    np.testing.assert_array_equal(plain.query, ARRAYS.query)
+
+
+def test_labels_of_pairs_are_what_follows():
+    """Every label against `deduce`; -1 where more than one relation follows, and outside the people."""
+    labels = pair_labels(PROBLEMS, num_people=9)
+    for row, problem in enumerate(PROBLEMS):
+        deduction, size = kinship.deduce(problem.facts), problem.num_people
+        assert (labels[row, 0] == -1).all()
+        assert (labels[row, :, 0] == -1).all()
+        assert (labels[row, 1 + size :] == -1).all()
+        assert (labels[row, :, 1 + size :] == -1).all()
+        for x in range(size):
+            for y in range(size):
+                found = deduction.between(x, y)
+                want = -1 if x == y or len(found) > 1 else found[0] if found else UNRELATED
+                assert labels[row, 1 + x, 1 + y] == want
+        assert labels[row, 1 + problem.query[0], 1 + problem.query[1]] == problem.answer
+
+
+def test_labels_within_a_distance_leave_out_longer_chains_alone():
+    every = pair_labels(PROBLEMS, num_people=9)
+    near = pair_labels(PROBLEMS, num_people=9, within=2)
+    left_out = 0
+    for row, problem in enumerate(PROBLEMS):
+        apart = distances(problem.facts, problem.num_people)
+        people = slice(1, 1 + problem.num_people)
+        far = (apart > 2) & (apart <= problem.num_people)
+        np.testing.assert_array_equal(near[row, people, people], np.where(far, -1, every[row, people, people]))
+        left_out += far.sum()
+    assert left_out > 100
+
+
+def test_distances_are_those_of_the_shortest_connection():
+    facts = [kinship.Fact(0, 0, 1), kinship.Fact(2, 0, 1), kinship.Fact(2, 0, 3)]
+    want = [[0, 1, 2, 3, 6], [1, 0, 1, 2, 6], [2, 1, 0, 1, 6], [3, 2, 1, 0, 6], [6, 6, 6, 6, 0]]
+    np.testing.assert_array_equal(distances(facts, 5), want)
+
+
 def test_what_does_not_fit_is_named():
     """The error names the index of the problem."""
     place = next(i for i, problem in enumerate(PROBLEMS) if problem.num_people > 4)
     with pytest.raises(ValueError, match=rf"num_people: got 4, expected at least \d \(problems\[{place}\]\)"):
         symbols(PROBLEMS, num_people=4)
+    with pytest.raises(ValueError, match=rf"num_people: got 4, expected at least \d \(problems\[{place}\]\)"):
+        pair_labels(PROBLEMS, num_people=4)
     with pytest.raises(ValueError, match="problems: got none"):
         symbols([])
 

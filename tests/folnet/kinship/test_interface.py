@@ -193,6 +193,15 @@ def test_problems_of_a_number_stay_what_they_are():
     assert hashlib.sha256(text.encode()).hexdigest().startswith("7523e60f01890b7e")
 
 
+def test_varied_problems_have_every_number_of_distractors_up_to_the_given_one():
+    """Without it they all have the given number; what else a problem is drawn from stays as it was."""
+    varied = kinship.Kinship(seed=5, irrelevant=2, disconnected=1, varied=True).draw(range(60))
+    numbers = [(p.kinds.count("irrelevant"), p.kinds.count("disconnected")) for p in varied]
+    assert set(numbers) == {(i, d) for i in range(3) for d in range(2)}
+    fixed = kinship.Kinship(seed=5, irrelevant=2, disconnected=1).draw(range(20))
+    assert {(p.kinds.count("irrelevant"), p.kinds.count("disconnected")) for p in fixed} == {(2, 1)}
+
+
 def test_settings_bound_the_people():
     """The maximum is reached and never exceeded."""
     assert NOISY.max_people == 7 + 1 + 2 + 2

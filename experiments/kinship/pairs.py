@@ -1,0 +1,86 @@
+"""A model that says what every person is to every other, and its loss.
+
+Axis letters: B batch; T tokens; C classes, the relations and "unrelated".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from experiments import runtime
+from experiments.kinship.parts import PairConfig
+from folnet import FOLNetConfig, kinship
+from folnet.looped import LoopedFOLNet, RelationHead
+
+CLASSES = len(kinship.RELATIONS) + 1
+ASKED = np.array([int(relation) for relation in kinship.TARGETS])
+"""The classes that answer questions."""
+
+
+class PairClassifier(nn.Module):
+    """A looped FOLNet whose last binary atoms are read as relations.
+
+    Attributes:
+        config: settings of the FOLNet, whose first relations are those of `folnet.kinship`.
+        pairs: numbers of loops, and how relations are read.
+    """
+
+    config: FOLNetConfig
+    pairs: PairConfig
+
+    def setup(self):
+        self.folnet = LoopedFOLNet(self.config, self.pairs.loops, self.pairs.injection)
+        self.head = RelationHead(self.config, CLASSES, self.pairs.sharpness)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"],
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Bool[Array, "B T"] | None = None,
+        deterministic: bool = True,
+        *,
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        num_loops: int | None = None,
+    ) -> list[Float[Array, "B T T C"]]:
+        """Returns the logits of all pairs after each loop; arguments are those of `LoopedFOLNet`."""
+        texts = (input_ids, token_type_ids, attention_mask, deterministic)
+        states = self.folnet(*texts, relation_ids=relation_ids, num_loops=num_loops)
+        atoms = self.folnet.embeddings.relation[: kinship.NUM_EDGES]
+        return [self.head(relation, atoms) for _, relation in states]
+
+
+def asked(logits: Float[Array, "B T T C"], query: Int[Array, "B 2"]) -> Float[Array, "B C"]:
+    """Returns the logits of the pair that each question is about."""
+    return logits[jnp.arange(len(logits)), query[:, 0], query[:, 1]]
+
+
+def loss(every: list[Float[Array, "B T T C"]], batch: Mapping[str, Any], config: PairConfig) -> runtime.Sums:
+    """Returns the loss of the logits after each loop, summed over examples.
+
+    It is the cross-entropy of the question and, if all pairs are supervised, the mean one of the labelled
+    pairs of the example, each averaged over the loops from the second, the first that can have composed three
+    facts.
+    """
+    taught = every[min(1, len(every) - 1) :]
+    answers = jnp.asarray(ASKED)[batch["labels"]]
+    total = jnp.zeros(len(answers))
+    for logits in taught:
+        of_question = optax.softmax_cross_entropy_with_integer_labels(
+            asked(logits, batch["query"]), answers
+        )
+        total += of_question
+        if config.supervised:
+            labels = batch["pairs"]
+            weights = jnp.where(labels == kinship.UNRELATED, config.unrelated_weight, labels >= 0)
+            of_pairs = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
+            count = jnp.maximum(jnp.sum(weights, axis=(1, 2)), 1)
+            total += jnp.sum(weights * of_pairs, axis=(1, 2)) / count
+    chosen = jnp.argmax(asked(taught[-1], batch["query"])[:, ASKED], axis=-1)
+    count = len(answers)
+    right = jnp.sum(chosen == batch["labels"])
+    return runtime.Sums(jnp.sum(total) / len(taught), count, {"accuracy": (right, count)})

@@ -1,0 +1,117 @@
+"""FOLNet whose steps of deduction share their weights: a test may take more steps than training did.
+
+What a step has deduced must serve the next one as well as what was given. Atoms are therefore normalized
+after every loop, so that a pair is read alike however long it has been what it is; and `RelationHead` finds a
+relation by its likeness to the base atom of a given one, so that training makes the two alike.
+
+Axis letters: B batch; T tokens; D1 properties; D2 relations; C classes; R rows of the table of base atoms.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from folnet.configuration import FOLNetConfig
+from folnet.embeddings import Embeddings
+from folnet.layers import Reasoner
+from folnet.linear import normalize, table
+from folnet.model import encoder_arguments
+
+
+class LoopedFOLNet(nn.Module):
+    """The L layers of a FOLNet applied again and again to their own atoms: equation (3) with one K and one b.
+
+    Its parameters are those of `FOLNet` with the same settings, without the pooler and the diagonal link.
+
+    Attributes:
+      config: settings; `num_hidden_layers` layers are one loop.
+      num_loops: number of loops, unless a call says otherwise.
+      injection: how much of the binary base atoms is added to the relations before each loop but the first,
+        so that what was given is not forgotten. Both are normalized.
+    """
+
+    config: FOLNetConfig
+    num_loops: int = 4
+    injection: float = 0.0
+
+    def setup(self):
+        if self.config.diagonal_link:
+            raise ValueError("diagonal_link: got True, expected False in a LoopedFOLNet")
+        if self.injection < 0:
+            raise ValueError(f"injection: got {self.injection}, expected at least 0")
+        self.embeddings = Embeddings(self.config)
+        self.reasoner = Reasoner(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"],
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
+        deterministic: bool = True,
+        *,
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        num_loops: int | None = None,
+    ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
+        """Returns the normalized properties and relations after each loop.
+
+        Args:
+          input_ids, token_type_ids, attention_mask, deterministic, relation_ids: as for `FOLNet`.
+          num_loops: number of loops; None takes the field.
+
+        Raises:
+          ValueError: If an argument does not fit, or ids are out of range (not checked while tracing).
+        """
+        loops = self.num_loops if num_loops is None else num_loops
+        if loops < 1:
+            raise ValueError(f"num_loops: got {loops}, expected at least 1")
+        texts = (input_ids, token_type_ids, attention_mask)
+        ids, types, mask = encoder_arguments(self.config, *texts, relation_ids=relation_ids)
+        unary, given = self.embeddings(ids, types, relation_ids=relation_ids, deterministic=deterministic)
+        states, relation = [], given
+        for loop in range(loops):
+            if loop and self.injection:
+                added = relation + self.injection * given
+                relation = normalize(added, self.config.layer_norm_eps, axis=1)
+            unary, relation = self.reasoner(unary, relation, mask, None, deterministic)[-1]
+            states.append((unary, relation))
+        return states
+
+
+class RelationHead(nn.Module):
+    """Logits of the relation of every pair, from the likeness of its atom to the relations' base atoms.
+
+    With unit vectors r and w_c, the logit of class c is sharpness * r . w_c + b_c. The first R classes have
+    the rows of the table of base atoms as w_c; the others have rows of their own.
+
+    Attributes:
+      config: settings of the model below.
+      num_labels: C.
+      sharpness: the largest logit of likeness. The smaller it is, the closer training brings the two.
+    """
+
+    config: FOLNetConfig
+    num_labels: int
+    sharpness: float = 7.0
+
+    @nn.compact
+    def __call__(
+        self, relation: Float[Array, "B D2 T T"], atoms: Float[Array, "R D2"]
+    ) -> Float[Array, "B T T C"]:
+        """Returns logits in at least float32; `relation` is normalized, as from `LoopedFOLNet`.
+
+        Raises:
+          ValueError: If there are more rows of atoms than classes, or they are not of D2 numbers.
+        """
+        size, own = self.config.relation_size, self.num_labels - len(atoms)
+        if atoms.shape[1:] != (size,) or own < 0:
+            raise ValueError(
+                f"atoms: got shape {atoms.shape}, expected at most {self.num_labels} rows of {size} numbers"
+            )
+        rows = jnp.concatenate([atoms, table(self, "rows", own, size)]) if own else atoms
+        wide = jnp.promote_types(relation.dtype, jnp.float32)
+        rows = normalize(rows.astype(wide), self.config.layer_norm_eps)
+        bias: Any = self.param("bias", nn.initializers.zeros, (self.num_labels,))
+        alike = jnp.einsum("bdxy,cd->bxyc", relation.astype(wide), rows) / size
+        return self.sharpness * alike + bias.astype(wide)[None, None, None]

@@ -1,0 +1,112 @@
+"""Models that answer from the question's pair of people: their logits, their loss, a run."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.kinship import load, measures, pairs, train
+from experiments.kinship.config import Config
+from experiments.kinship.parts import PairConfig
+from folnet import kinship
+from tests.experiments.kinship.small import small
+from tests.folnet import small as small_folnet
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+LOOPED = PairConfig(read=True, supervised=True, loops=2, test_loops=3, injection=0.5)
+
+
+def looped(**fields: Any) -> Config:
+    """Returns `small` with a looped FOLNet whose training problems have distractors."""
+    config = small(model="j.at", match="", pairs=dataclasses.replace(LOOPED))
+    data = dataclasses.replace(config.data, irrelevant=2, varied=True)
+    return dataclasses.replace(config, data=data, **fields)
+
+
+def test_nothing_but_query_tells_what_is_asked():
+    """Other questions about the same facts are the same inputs: one pass answers them all."""
+    config = looped()
+    batch = train.make_batches(config)(0)
+    assert set(batch) == {"input_ids", "attention_mask", "relation_ids", "labels", "query", "pairs"}
+    assert batch["input_ids"].max() < kinship.arrays.FIRST
+    assert batch["relation_ids"].max() < kinship.QUERY
+    rows = np.arange(4)
+    assert (batch["pairs"][rows, batch["query"][:, 0], batch["query"][:, 1]] == pairs.ASKED[batch["labels"]]).all()
+
+
+def test_training_problems_have_distractors_and_tests_have_none():
+    config = looped()
+    people = [problem.num_people for problem in config.data.train(0).draw(range(30))]
+    assert max(people) == 6
+    assert min(people) == 3
+    for length, (_, source) in zip((2, 3, 4), config.data.tests(), strict=True):
+        assert {problem.num_people for problem in source.draw(range(10))} == {length + 1}
+
+
+def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
+    """Against a sum over pairs one by one, in float64."""
+    config = looped()
+    batch = train.make_batches(config)(0)
+    rng = np.random.default_rng(0)
+    every = [rng.normal(size=(*batch["pairs"].shape, pairs.CLASSES)).astype(np.float32) for _ in range(3)]
+    total = 0.0
+    for logits in every[1:]:
+        logs = logits - np.log(np.exp(logits.astype(np.float64)).sum(-1, keepdims=True))
+        for row, labels in enumerate(batch["pairs"]):
+            x, y = batch["query"][row]
+            total -= logs[row, x, y, pairs.ASKED[batch["labels"][row]]] / 2
+            weights = {(i, j): 0.3 if labels[i, j] == kinship.UNRELATED else 1.0 for i, j in np.argwhere(labels >= 0)}
+            of_pairs = sum(-weight * logs[row, i, j, labels[i, j]] for (i, j), weight in weights.items())
+            total += of_pairs / sum(weights.values()) / 2
+    sums = jax.jit(lambda e, b: pairs.loss(e, b, config.pairs))(list(map(jnp.asarray, every)), batch)
+    np.testing.assert_allclose(sums.numerator, total, rtol=1e-5)
+    asked = every[-1][np.arange(4), batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
+    right = (asked.argmax(-1) == batch["labels"]).sum()
+    assert float(sums.metrics["accuracy"][0]) == right
+    alone = pairs.loss(list(map(jnp.asarray, every)), batch, dataclasses.replace(config.pairs, supervised=False))
+    assert float(alone.numerator) < float(sums.numerator)
+
+
+def test_a_test_loops_more_often_than_training():
+    """Logits of the classes are those of the question's pair after `test_loops` loops."""
+    config = looped()
+    model, batch = config.make("j.at"), train.make_batches(config)(0)
+    params = small_folnet.draw(model)
+    every = measures.apply(model, params, batch, num_loops=3)
+    rows = np.arange(4)
+    want = every[2][rows, batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
+    np.testing.assert_allclose(measures.logits(model, params, batch), want, atol=1e-5)
+    assert len(measures.apply(model, params, batch)) == 2
+
+
+def test_a_run_and_its_export(tmp_path):
+    """Four steps, a summary with the metric, and the model as a function of named arrays."""
+    config = looped()
+    result = train.main(config, workdir=tmp_path)["j.at"]
+    assert result.step == 4
+    assert 0 <= result.results["metric"]["value"] <= 1
+    exportable = load.open_model(tmp_path)
+    assert set(exportable.inputs) == {"input_ids", "attention_mask", "relation_ids", "query"}
+    batch = train.make_batches(config)(0)
+    inputs = {name: batch[name] for name in exportable.inputs}
+    logits = exportable.function(exportable.params, inputs)["logits"]
+    want = measures.logits(config.make("j.at"), result.params, batch)
+    np.testing.assert_allclose(logits, want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pairs": PairConfig(read=True, loops=0)}, r"pairs\.loops: got 0"),
+        ({"pairs": PairConfig(read=True, sharpness=0.0)}, r"pairs\.sharpness: got 0"),
+        ({"pairs": PairConfig(loops=2)}, r"pairs\.read: got False, expected True"),
+        ({"model": "t5"}, r"pairs\.read: got True, expected False with the model 't5'"),
+    ],
+)
+def test_bad_settings_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(looped(), **changes).validate()
