@@ -57,7 +57,11 @@ class LoopedFOLNet(nn.Module):
         """Returns the normalized properties and relations after each loop.
 
         Args:
-          input_ids, token_type_ids, attention_mask, deterministic, relation_ids: as for `FOLNet`.
+          input_ids: tokens.
+          token_type_ids: segments, 0 by default.
+          attention_mask: True at real tokens; None masks nothing.
+          deterministic: False enables dropout, which needs an RNG named "dropout".
+          relation_ids: relations of pairs by number, one or K per pair, -1 for none.
           num_loops: number of loops; None takes the field.
 
         Raises:

@@ -60,7 +60,17 @@ class Config(runtime.RunConfig):
 
     experiment: ClassVar[str] = "kinship"
     size_fields: ClassVar[tuple[str, ...]] = (
-        *("model", "match", "sizes", "pairs.read", "pairs.loops", "data.form", "data.train_lengths", "data.inverses", "data.spread"),
+        *(
+            "model",
+            "match",
+            "sizes",
+            "pairs.read",
+            "pairs.loops",
+            "data.form",
+            "data.train_lengths",
+            "data.inverses",
+            "data.spread",
+        ),
         *("data.supporting", "data.irrelevant", "data.disconnected"),
     )
 

@@ -70,9 +70,7 @@ def loss(every: list[Float[Array, "B T T C"]], batch: Mapping[str, Any], config:
     answers = jnp.asarray(ASKED)[batch["labels"]]
     total = jnp.zeros(len(answers))
     for logits in taught:
-        of_question = optax.softmax_cross_entropy_with_integer_labels(
-            asked(logits, batch["query"]), answers
-        )
+        of_question = optax.softmax_cross_entropy_with_integer_labels(asked(logits, batch["query"]), answers)
         total += of_question
         if config.supervised:
             labels = batch["pairs"]

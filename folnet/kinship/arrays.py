@@ -52,9 +52,7 @@ class Symbols(NamedTuple):
     lengths: Int32[np.ndarray, "B"]
 
 
-def symbols(
-    problems: Sequence[Problem], *, num_people: int | None = None, marked: bool = True
-) -> Symbols:
+def symbols(problems: Sequence[Problem], *, num_people: int | None = None, marked: bool = True) -> Symbols:
     """Converts problems to arrays with T - 1 = `num_people`, by default the maximum of these problems.
 
     Unless `marked`, neither tokens nor relations say what the question is about; `query` does.

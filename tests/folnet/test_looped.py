@@ -45,7 +45,6 @@ def test_one_loop_is_the_folnet():
 
 def test_loops_apply_the_layers_to_their_own_atoms():
     """The second loop is a FOLNet without embeddings on the atoms of the first."""
-
     first, second = states(num_loops=2)
     reasoner = {"params": params()["reasoner"]}
     again = jax.jit(lambda *atoms: Reasoner(CONFIG).apply(reasoner, *atoms, None)[-1])
@@ -56,18 +55,19 @@ def test_loops_apply_the_layers_to_their_own_atoms():
 
 def test_injection_adds_the_base_atoms_before_every_loop_but_the_first():
 
-
     first, second = states(num_loops=2, injection=0.5)
     np.testing.assert_array_equal(first[1], states(num_loops=1)[0][1])
     tables = {"params": params()["embeddings"]}
-    _, given = Embeddings(CONFIG).apply(tables, IDS, TYPES, relation_ids=RELATIONS)
+    embeddings: Any = Embeddings(CONFIG)
+    _, given = embeddings.apply(tables, IDS, TYPES, relation_ids=RELATIONS)
     added = normalize(first[1] + 0.5 * given, CONFIG.layer_norm_eps, axis=1)
-    want = Reasoner(CONFIG).apply({"params": params()["reasoner"]}, first[0], added, None)[-1]
+    reasoner: Any = Reasoner(CONFIG)
+    want = reasoner.apply({"params": params()["reasoner"]}, first[0], added, None)[-1]
     np.testing.assert_allclose(second[1], want[1], atol=1e-5)
 
 
 def test_a_call_may_loop_more_often():
-    model = LoopedFOLNet(CONFIG, num_loops=1)
+    model: Any = LoopedFOLNet(CONFIG, num_loops=1)
     longer = model.apply({"params": params()}, IDS, TYPES, relation_ids=RELATIONS, num_loops=3)
     for (_, got), (_, want) in zip(longer, states(num_loops=3), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
@@ -75,7 +75,8 @@ def test_a_call_may_loop_more_often():
 
 def test_a_relation_is_read_by_its_likeness_to_a_base_atom():
     """The atom of class c itself has the logit sharpness + b_c for class c, its opposite the negative."""
-    head, size = RelationHead(CONFIG, 7, sharpness=3.0), CONFIG.relation_size
+    head: Any = RelationHead(CONFIG, 7, sharpness=3.0)
+    size = CONFIG.relation_size
     atoms = jax.random.normal(jax.random.key(1), (5, size))
     relation = normalize(atoms, 1e-12).T[None, :, :, None] * jnp.array([1.0, -1.0])[None, None, None]
     drawn = head.init(jax.random.key(2), relation, atoms)["params"]
@@ -99,6 +100,6 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match="diagonal_link: got True"):
         LoopedFOLNet(small.config(diagonal_link=True)).init(jax.random.key(0), IDS)
     for shape in ((3, 5), (9, CONFIG.relation_size)):
+        relation = jnp.zeros((1, CONFIG.relation_size, 2, 2))
         with pytest.raises(ValueError, match="atoms: got shape"):
-            relation = jnp.zeros((1, CONFIG.relation_size, 2, 2))
             RelationHead(CONFIG, 7).init(jax.random.key(0), relation, jnp.zeros(shape))

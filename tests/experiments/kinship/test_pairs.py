@@ -35,7 +35,9 @@ def test_nothing_but_query_tells_what_is_asked():
     assert batch["input_ids"].max() < kinship.arrays.FIRST
     assert batch["relation_ids"].max() < kinship.QUERY
     rows = np.arange(4)
-    assert (batch["pairs"][rows, batch["query"][:, 0], batch["query"][:, 1]] == pairs.ASKED[batch["labels"]]).all()
+    assert (
+        batch["pairs"][rows, batch["query"][:, 0], batch["query"][:, 1]] == pairs.ASKED[batch["labels"]]
+    ).all()
 
 
 def test_training_problems_have_distractors_and_tests_have_none():
@@ -59,7 +61,9 @@ def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
         for row, labels in enumerate(batch["pairs"]):
             x, y = batch["query"][row]
             total -= logs[row, x, y, pairs.ASKED[batch["labels"][row]]] / 2
-            weights = {(i, j): 0.3 if labels[i, j] == kinship.UNRELATED else 1.0 for i, j in np.argwhere(labels >= 0)}
+            weights = {
+                (i, j): 0.3 if labels[i, j] == kinship.UNRELATED else 1.0 for i, j in np.argwhere(labels >= 0)
+            }
             of_pairs = sum(-weight * logs[row, i, j, labels[i, j]] for (i, j), weight in weights.items())
             total += of_pairs / sum(weights.values()) / 2
     sums = jax.jit(lambda e, b: pairs.loss(e, b, config.pairs))(list(map(jnp.asarray, every)), batch)
@@ -67,7 +71,9 @@ def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
     asked = every[-1][np.arange(4), batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
     right = (asked.argmax(-1) == batch["labels"]).sum()
     assert float(sums.metrics["accuracy"][0]) == right
-    alone = pairs.loss(list(map(jnp.asarray, every)), batch, dataclasses.replace(config.pairs, supervised=False))
+    alone = pairs.loss(
+        list(map(jnp.asarray, every)), batch, dataclasses.replace(config.pairs, supervised=False)
+    )
     assert float(alone.numerator) < float(sums.numerator)
 
 

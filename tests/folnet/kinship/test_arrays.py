@@ -85,7 +85,9 @@ def test_labels_within_a_distance_leave_out_longer_chains_alone():
         apart = distances(problem.facts, problem.num_people)
         people = slice(1, 1 + problem.num_people)
         far = (apart > 2) & (apart <= problem.num_people)
-        np.testing.assert_array_equal(near[row, people, people], np.where(far, -1, every[row, people, people]))
+        np.testing.assert_array_equal(
+            near[row, people, people], np.where(far, -1, every[row, people, people])
+        )
         left_out += far.sum()
     assert left_out > 100
 
