@@ -4,7 +4,7 @@ What a step has deduced must serve the next one as well as what was given. Atoms
 after every loop, so that a pair is read alike however long it has been what it is; and `RelationHead` finds a
 relation by its likeness to the base atom of a given one, so that training makes the two alike.
 
-Axis letters: B batch; T tokens; D1 properties; D2 relations; C classes; R rows of the table of base atoms.
+Axis letters: B batch; T tokens; X, Y tokens of pairs; D1 properties; D2 relations; C classes; R rows of the table of base atoms.
 """
 
 from typing import Any
@@ -101,8 +101,8 @@ class RelationHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, relation: Float[Array, "B D2 T T"], atoms: Float[Array, "R D2"]
-    ) -> Float[Array, "B T T C"]:
+        self, relation: Float[Array, "B D2 X Y"], atoms: Float[Array, "R D2"]
+    ) -> Float[Array, "B X Y C"]:
         """Returns logits in at least float32; `relation` is normalized, as from `LoopedFOLNet`.
 
         Raises:

@@ -136,6 +136,8 @@ ROWS: dict[type[nn.Module], Row] = {
     ),
     folnet.FOLNetForQuestionAnswering: Row(folnet.FOLNetForQuestionAnswering(FEW), TEXTS),
     folnet.FOLNetForSequenceClassification: Row(folnet.FOLNetForSequenceClassification(FEW), TEXTS),
+    folnet.LoopedFOLNet: Row(folnet.LoopedFOLNet(FEW, 2), TEXTS),
+    folnet.RelationHead: Row(folnet.RelationHead(FEW, 5), (draw(0, 2, 4, 3, 3), draw(1, 3, 4))),
     folnet.Transformer: Row(folnet.Transformer(BERT), TEXTS),
     cells.ElmanCell: stepped(cells.ElmanCell(features=6)),
     cells.SecondOrderCell: stepped(cells.SecondOrderCell(features=6)),

@@ -79,13 +79,13 @@ class PairConfig:
         sharpness: the largest logit of a relation's likeness to its base atom.
     """
 
-    read: bool = False
-    supervised: bool = False
-    unrelated_weight: float = 0.3
-    loops: int = 1
-    test_loops: int = 0
-    injection: float = 0.0
-    sharpness: float = 7.0
+    read: bool = runtime.added(False)
+    supervised: bool = runtime.added(False)
+    unrelated_weight: float = runtime.added(0.3)
+    loops: int = runtime.added(1)
+    test_loops: int = runtime.added(0)
+    injection: float = runtime.added(0.0)
+    sharpness: float = runtime.added(7.0)
 
     @property
     def loops_of_tests(self) -> int:
@@ -135,7 +135,7 @@ class DataConfig:
     supporting: int = 0
     irrelevant: int = 0
     disconnected: int = 0
-    varied: bool = False
+    varied: bool = runtime.added(False)
     held_out_pairs: int = 0
     held_out_chains: float = 0.0
     held_out_seed: int = 0
