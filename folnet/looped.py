@@ -4,7 +4,8 @@ What a step has deduced must serve the next one as well as what was given. Atoms
 after every loop, so that a pair is read alike however long it has been what it is; and `RelationHead` finds a
 relation by its likeness to the base atom of a given one, so that training makes the two alike.
 
-Axis letters: B batch; T tokens; X, Y tokens of pairs; D1 properties; D2 relations; C classes; R rows of the table of base atoms.
+Axis letters: B batch; T tokens; X, Y tokens of pairs; D1 properties; D2 relations; C classes; R rows of the
+table of base atoms.
 """
 
 from typing import Any
