@@ -10,6 +10,7 @@ table of base atoms.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
@@ -29,8 +30,8 @@ class LoopedFOLNet(nn.Module):
     Attributes:
       config: settings; `num_hidden_layers` layers are one loop.
       num_loops: number of loops, unless a call says otherwise.
-      injection: how much of the binary base atoms is added to the relations before each loop but the first,
-        so that what was given is not forgotten. Both are normalized.
+      injection: how much of the base atoms is added to the atoms before each loop, so that what was given is
+        not forgotten. Both are normalized.
     """
 
     config: FOLNetConfig
@@ -54,6 +55,7 @@ class LoopedFOLNet(nn.Module):
         *,
         relation_ids: Int[Array, "B T T *K"] | None = None,
         num_loops: int | None = None,
+        ahead: int | Int[Array, ""] = 0,
     ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
         """Returns the normalized properties and relations after each loop.
 
@@ -64,6 +66,7 @@ class LoopedFOLNet(nn.Module):
           deterministic: False enables dropout, which needs an RNG named "dropout".
           relation_ids: relations of pairs by number, one or K per pair, -1 for none.
           num_loops: number of loops; None takes the field.
+          ahead: number of loops before these, which are not returned; see `settled`.
 
         Raises:
           ValueError: If an argument does not fit, or ids are out of range (not checked while tracing).
@@ -73,15 +76,56 @@ class LoopedFOLNet(nn.Module):
             raise ValueError(f"num_loops: got {loops}, expected at least 1")
         texts = (input_ids, token_type_ids, attention_mask)
         ids, types, mask = encoder_arguments(self.config, *texts, relation_ids=relation_ids)
-        unary, given = self.embeddings(ids, types, relation_ids=relation_ids, deterministic=deterministic)
-        states, relation = [], given
-        for loop in range(loops):
-            if loop and self.injection:
-                added = relation + self.injection * given
-                relation = normalize(added, self.config.layer_norm_eps, axis=1)
-            unary, relation = self.reasoner(unary, relation, mask, None, deterministic)[-1]
+        given = self.embeddings(ids, types, relation_ids=relation_ids, deterministic=deterministic)
+        unary, relation = settled(self, given, (given, mask, deterministic), ahead)
+        states = []
+        for _ in range(loops):
+            unary, relation = self.loop(unary, relation, given, mask, deterministic)
             states.append((unary, relation))
         return states
+
+    def loop(
+        self,
+        unary: Float[Array, "B T D1"],
+        relation: Float[Array, "B D2 T T"],
+        given: tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]],
+        mask: Bool[Array, "B 1 1 T"] | None,
+        deterministic: bool,
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
+        """Returns the atoms after one more loop; `given` are the base atoms."""
+        if self.injection:
+            eps = self.config.layer_norm_eps
+            unary = normalize(unary + self.injection * given[0], eps)
+            relation = normalize(relation + self.injection * given[1], eps, axis=1)
+        return self.reasoner(unary, relation, mask, None, deterministic)[-1]
+
+
+def settled(module: Any, state: Any, still: tuple[Any, ...], ahead: int | Int[Array, ""]) -> Any:
+    """Returns the state after `ahead` calls `state = module.loop(*state, *still)`, without a gradient.
+
+    It is the progressive loss of Bansal et al. (2022): a loss of loops that follow so many others teaches
+    to leave alone what is settled.
+
+    Args:
+      module: a bound module; its last argument of `loop` is `deterministic`, and if that is False it has an
+        RNG named "dropout".
+      state: arrays.
+      still: further arguments of `loop`.
+      ahead: number of loops, which may be traced.
+    """
+    if module.is_initializing() or (isinstance(ahead, int) and ahead == 0):
+        return state
+    unbound, key = module.clone(parent=None), None if still[-1] else module.make_rng("dropout")
+
+    @jax.jit  # so that the loop closes over tracers: values would be checked in it, where they cannot be
+    def run(variables: Any, state: Any, arrays: Any, ahead: Any) -> Any:
+        def body(count, state):
+            rngs = None if key is None else {"dropout": jax.random.fold_in(key, count)}
+            return unbound.apply(variables, *state, *arrays, still[-1], rngs=rngs, method="loop")
+
+        return jax.lax.fori_loop(0, ahead, body, state)
+
+    return run(*jax.lax.stop_gradient((module.variables, state, still[:-1])), ahead)
 
 
 class RelationHead(nn.Module):

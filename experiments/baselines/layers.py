@@ -53,13 +53,16 @@ def attend(
     key: Float[Array, "B M H K"],
     value: Float[Array, "B M H K"],
     mask: Bool[Array, "#B #H #N #M"] | None = None,
+    bias: Float[Array, "H N M"] | None = None,
 ) -> Float[Array, "B N H K"]:
-    """Scaled dot-product attention, softmax(Q K^T / sqrt(K)) V: Vaswani et al. (2017), equation 1.
+    """Scaled dot-product attention, softmax(Q K^T / sqrt(K) + bias) V: Vaswani et al. (2017), equation 1.
 
     The softmax is computed in float32 at least.
     """
     wide = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("bnhk,bmhk->bhnm", query, key, preferred_element_type=wide)
+    if bias is not None:
+        logits += bias[None].astype(wide) * math.sqrt(query.shape[-1])
     weights = attention_weights(logits, query.shape[-1], mask).astype(value.dtype)
     return jnp.einsum("bhnm,bmhk->bnhk", weights, value)
 

@@ -5,16 +5,21 @@ Axis letters: B batch, N positions, D features, H heads, K features of a head, T
 
 from typing import Literal, get_args
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
 from experiments.baselines import checks
 from experiments.baselines.layers import Norm, Stack, attend, join_heads, project_heads
+from folnet.positions import t5_buckets
 
-Positions = Literal["none", "rotary", "learned"]
+Positions = Literal["none", "rotary", "learned", "t5"]
 """How a Transformer sees the order of its inputs; with "none" it is equivariant to permutations."""
+
+T5_BUCKETS, T5_DISTANCE = 32, 128
 
 
 def rotate(x: Float[Array, "B N H K"]) -> Float[Array, "B N H K"]:
@@ -50,14 +55,17 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "B N D"], mask: Bool[Array, "#B 1 #N N"] | None = None
+        self,
+        inputs: Float[Array, "B N D"],
+        mask: Bool[Array, "#B 1 #N N"] | None = None,
+        bias: Float[Array, "H N N"] | None = None,
     ) -> Float[Array, "B N D"]:
-        """Attends from each position to those that the mask allows."""
+        """Attends from each position to those that the mask allows; `bias` is added to the logits."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         query, key, value = project_heads(inputs, self.num_heads, "query", "key", "value", **types)
         if self.rotary:
             query, key = rotate(query), rotate(key)
-        mixed = attend(query, key, value, mask)
+        mixed = attend(query, key, value, mask, bias)
         return nn.Dense(inputs.shape[-1], name="output", **types)(join_heads(mixed))
 
 
@@ -69,8 +77,9 @@ class Transformer(nn.Module):
       num_heads: H, a divisor of D.
       hidden: width of the feed-forward blocks.
       norm: "pre" (Xiong et al. 2020) or "post" (Vaswani et al. 2017).
-      positions: "none", "rotary" (Su et al. 2021) or "learned", a vector per position that is added to the
-        inputs.
+      positions: "none", "rotary" (Su et al. 2021), "learned", a vector per position that is added to the
+        inputs, or "t5", a bias per head and bucket of distances that all layers share (Raffel et al. 2020,
+        Section 2.1; 32 buckets up to a distance of 128).
       max_length: number of learned positions.
       causal: whether position n attends to positions up to n only.
       dtype: dtype of the products; None takes the widest of inputs and parameters. Softmax is float32 at
@@ -101,8 +110,8 @@ class Transformer(nn.Module):
         Raises:
           ValueError: a field, shape or dtype does not fit.
         """
-        inputs, mask = self.prepare(inputs, mask)
-        return self.stack()(inputs, mask)
+        inputs, *context = self.prepare(inputs, mask)
+        return self.stack()(inputs, *context)
 
     @nn.nowrap
     def stack(self) -> Stack:
@@ -114,8 +123,8 @@ class Transformer(nn.Module):
     @nn.nowrap
     def prepare(
         self, inputs: Float[Array, "B N D"], mask: Bool[Array, "B N"] | None
-    ) -> tuple[Float[Array, "B N D"], Bool[Array, "#B 1 #N N"] | None]:
-        """Checks the arguments, adds learned positions and makes the mask of attention."""
+    ) -> tuple[Float[Array, "B N D"], Bool[Array, "#B 1 #N N"] | None, Float[Array, "H N N"] | None]:
+        """Checks the arguments, adds learned positions and makes the mask and the bias of attention."""
         checks.floats("inputs", inputs, "B N D")
         checks.mask(mask, inputs.shape[:2])
         checks.encoder(self.num_layers, self.hidden, self.norm, get_args(Norm))
@@ -140,7 +149,14 @@ class Transformer(nn.Module):
         if self.causal:
             past = jnp.tril(jnp.ones((1, 1, length, length), bool))
             allowed = past if allowed is None else allowed & past
-        return inputs, allowed
+        bias = None
+        if self.positions == "t5":
+            places = np.arange(length)
+            buckets = t5_buckets(places[None] - places[:, None], T5_BUCKETS, T5_DISTANCE)
+            shape = (T5_BUCKETS, self.num_heads)
+            table = self.param("distances", nn.initializers.normal(0.02), shape, self.param_dtype)
+            bias = jnp.einsum("xyb,bh->hxy", jax.nn.one_hot(buckets, T5_BUCKETS, dtype=table.dtype), table)
+        return inputs, allowed, bias
 
 
 class LoopedTransformer(Transformer):
@@ -190,11 +206,11 @@ class LoopedTransformer(Transformer):
         """
         num_loops = self.num_loops if num_loops is None else num_loops
         checks.at_least("num_loops", num_loops, 1)
-        inputs, mask = self.prepare(inputs, mask)
+        inputs, *context = self.prepare(inputs, mask)
         inputs = inputs.astype(jnp.result_type(inputs, self.dtype or self.param_dtype))
 
         def loop(stack: Stack, states: Array, _: None) -> tuple[Array, Array]:
-            states = stack(states + inputs if self.input_injection else states, mask)
+            states = stack(states + inputs if self.input_injection else states, *context)
             states = states.astype(inputs.dtype)  # a scan's carry keeps its dtype
             return states, states
 

@@ -11,7 +11,7 @@ Axis letters: B batch; T tokens.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,20 +41,25 @@ class Graph:
     Attributes:
         people: maximum number of people in a problem.
         inverses: whether each fact is also given for the reversed pair, as its own relation.
-        pairs: whether the model answers for every pair: nothing marks the question, and there are also the
-            question's `query` [B, 2] and the `pairs` [B, T, T] of `folnet.kinship.pair_labels`.
-        within: the limit of those labels, in facts.
+        pairs: whether the model answers for pairs: there are also the question's `query` [B, 2] and the
+            `pairs` [B, T, T] of `folnet.kinship.pair_labels`.
+        marked: whether tokens and a relation mark the question.
+        names: if positive, people have different tokens, drawn for each problem from so many.
+        within: the limit of the labels of pairs, in facts.
     """
 
     people: int
     inverses: bool = False
     pairs: bool = False
+    marked: bool = True
+    names: int = 0
     within: int | None = None
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts in `relation_ids`."""
+        indices = [int(index) for index in indices]
         problems = source.draw(indices)
-        found = kinship.symbols(problems, num_people=self.people, marked=not self.pairs)
+        found = kinship.symbols(problems, num_people=self.people, marked=self.marked)
         relations = found.relation_ids
         if self.inverses:
             turned = np.swapaxes(relations, 1, 2)
@@ -65,7 +70,81 @@ class Graph:
         if self.pairs:
             labels = kinship.pair_labels(problems, num_people=self.people, within=self.within)
             arrays["pairs"] = labels
+        for row, index in enumerate(indices if self.names else ()):
+            drawn = named(source, index, self.names)[: problems[row].num_people]
+            arrays["input_ids"][row, 1 : 1 + len(drawn)] = kinship.VOCAB_SIZE + drawn
         return arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A `Reader` for pairs without relations: [CLS] and the people as tokens, then the facts as tokens.
+
+    Attributes:
+        room: the largest numbers of people and facts.
+        marked: whether the segments of the question's people tell them from the others.
+        spread: whether there are gaps of random length between facts.
+        within: as in `Graph`.
+    """
+
+    room: Room
+    marked: bool
+    spread: bool
+    within: int | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens in the vocabulary: those of `Graph`, names, relations."""
+        return kinship.VOCAB_SIZE + self.room.people + kinship.NUM_EDGES
+
+    @property
+    def length(self) -> int:
+        """Length of all inputs, T."""
+        return 1 + self.room.people + 3 * self.room.facts
+
+    def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
+        """Returns arrays whose first 1 + people tokens are those of a `Graph`, with `token_type_ids`."""
+        indices = [int(index) for index in indices]
+        people, facts = self.room
+        graph = Graph(people, pairs=True, marked=False, names=people, within=self.within)
+        arrays = graph(source, indices)
+        del arrays["relation_ids"]
+        more = ((0, 0), (0, 3 * facts))
+        ids, mask = (np.pad(arrays[name], more) for name in ("input_ids", "attention_mask"))
+        segments = np.where(np.arange(self.length) <= people, 1, 0) * np.ones_like(ids)
+        if self.marked:
+            rows = np.arange(len(indices))
+            for place in range(2):
+                segments[rows, arrays["query"][:, place]] = 2 + place
+        for row, index in enumerate(indices):
+            problem, generator = source[index], np.random.default_rng((source.seed, index, 5))
+            shuffled = [problem.facts[place] for place in generator.permutation(len(problem.facts))]
+            pieces = [
+                [ids[row, 1 + x], kinship.VOCAB_SIZE + people + relation, ids[row, 1 + y]]
+                for x, relation, y in shuffled
+            ]
+            free = 3 * (facts - len(pieces)) if self.spread else 0
+            for place, piece in places(generator, 1 + people, pieces, free):
+                ids[row, place : place + 3], mask[row, place : place + 3] = piece, True
+        return arrays | {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+
+
+def named(source: kinship.Kinship, index: int, count: int) -> np.ndarray:
+    """Returns the numbers below `count` that stand for the people of a problem, in random order."""
+    return np.random.default_rng((source.seed, index, 4)).permutation(count)
+
+
+def places(
+    generator: np.random.Generator, start: int, pieces: Sequence[list[int]], free: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Yields the position of each piece after `start`, with gaps that take up to `free` tokens in all.
+
+    The free tokens are split at random: a gap before each piece, the rest at the end.
+    """
+    gaps = np.diff(np.sort(generator.integers(0, free + 1, len(pieces))), prepend=0)
+    for gap, piece in zip(gaps.tolist(), pieces, strict=True):
+        yield start + gap, piece
+        start += gap + len(piece)
 
 
 class Written:
@@ -102,18 +181,13 @@ class Written:
         for row, (index, written) in enumerate(zip(indices, self._write(source, indices), strict=True)):
             labels[row], parts, question = written
             pieces = [*parts, [self.sep, *question, self.sep]]
-            free = self.length - 1 - sum(map(len, pieces))
-            gaps = [0] * len(pieces)
-            if self.spread:  # split the free tokens at random: a gap before each piece, the rest at the end
-                generator = np.random.default_rng((source.seed, index, 3))
-                gaps = np.diff(np.sort(generator.integers(0, free + 1, len(pieces))), prepend=0).tolist()
-            place = 1
-            for gap, piece in zip(gaps, pieces, strict=True):
-                place += gap
-                ids[row, place : place + len(piece)] = piece
-                mask[row, place : place + len(piece)] = True
-                place += len(piece)
-            segments[row, place - len(question) - 1 : place] = 1
+            free = self.length - 1 - sum(map(len, pieces)) if self.spread else 0
+            end = 0
+            for place, piece in places(np.random.default_rng((source.seed, index, 3)), 1, pieces, free):
+                end = place + len(piece)
+                ids[row, place:end] = piece
+                mask[row, place:end] = True
+            segments[row, end - len(question) - 1 : end] = 1
         return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels}
 
     def _sizes(self) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments import runtime
 from experiments.kinship import pairs
 from experiments.kinship.config import Config
+from experiments.kinship.encoders import EncoderClassifier
 from experiments.kinship.inputs import Arrays
 from experiments.runtime import mesh
 from folnet import kinship
@@ -68,7 +69,7 @@ class Tests:
 
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
     """Returns the logits of the classes for a batch from a reader; dropout is applied if a key is given."""
-    if isinstance(model, pairs.PairClassifier):
+    if isinstance(model, pairs.PairClassifier | EncoderClassifier):
         every = apply(model, params, batch, dropout, num_loops=model.pairs.loops_of_tests)
         return pairs.asked(every[-1], batch["query"])[:, pairs.ASKED]
     return apply(model, params, batch, dropout).logits

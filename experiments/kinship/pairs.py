@@ -45,11 +45,11 @@ class PairClassifier(nn.Module):
         deterministic: bool = True,
         *,
         relation_ids: Int[Array, "B T T *K"] | None = None,
-        num_loops: int | None = None,
+        **loops: Any,
     ) -> list[Float[Array, "B T T C"]]:
         """Returns the logits of all pairs after each loop; arguments are those of `LoopedFOLNet`."""
         texts = (input_ids, token_type_ids, attention_mask, deterministic)
-        states = self.folnet(*texts, relation_ids=relation_ids, num_loops=num_loops)
+        states = self.folnet(*texts, relation_ids=relation_ids, **loops)
         atoms = self.folnet.embeddings.relation[: kinship.NUM_EDGES]
         return [self.head(relation, atoms) for _, relation in states]
 
@@ -59,26 +59,32 @@ def asked(logits: Float[Array, "B T T C"], query: Int[Array, "B 2"]) -> Float[Ar
     return logits[jnp.arange(len(logits)), query[:, 0], query[:, 1]]
 
 
-def loss(every: list[Float[Array, "B T T C"]], batch: Mapping[str, Any], config: PairConfig) -> runtime.Sums:
+def loss(
+    every: list[Float[Array, "B T T C"]],
+    batch: Mapping[str, Any],
+    config: PairConfig,
+    ahead: int | Int[Array, ""] = 0,
+) -> runtime.Sums:
     """Returns the loss of the logits after each loop, summed over examples.
 
     It is the cross-entropy of the question and, if all pairs are supervised, the mean one of the labelled
     pairs of the example, each averaged over the loops from the second, the first that can have composed three
-    facts.
+    facts. The first of `every` followed `ahead` loops.
     """
-    taught = every[min(1, len(every) - 1) :]
     answers = jnp.asarray(ASKED)[batch["labels"]]
-    total = jnp.zeros(len(answers))
-    for logits in taught:
+    losses = []
+    for logits in every:
         of_question = optax.softmax_cross_entropy_with_integer_labels(asked(logits, batch["query"]), answers)
-        total += of_question
+        losses.append(of_question)
         if config.supervised:
             labels = batch["pairs"]
-            weights = jnp.where(labels == kinship.UNRELATED, config.unrelated_weight, labels >= 0)
+            weights = labels >= 0
             of_pairs = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
             count = jnp.maximum(jnp.sum(weights, axis=(1, 2)), 1)
-            total += jnp.sum(weights * of_pairs, axis=(1, 2)) / count
-    chosen = jnp.argmax(asked(taught[-1], batch["query"])[:, ASKED], axis=-1)
+            losses[-1] += jnp.sum(weights * of_pairs, axis=(1, 2)) / count
+    taught = (jnp.arange(len(every)) + ahead > 0) | (len(every) == 1)
+    total = jnp.sum(jnp.stack(losses) * taught[:, None]) / jnp.sum(taught)
+    chosen = jnp.argmax(asked(every[-1], batch["query"])[:, ASKED], axis=-1)
     count = len(answers)
     right = jnp.sum(chosen == batch["labels"])
-    return runtime.Sums(jnp.sum(total) / len(taught), count, {"accuracy": (right, count)})
+    return runtime.Sums(total, count, {"accuracy": (right, count)})

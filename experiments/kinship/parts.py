@@ -12,11 +12,15 @@ from folnet.kinship.splits import targets
 
 BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
 TRANSFORMERS = (BERT, T5, RELATION_AWARE)
-WITHOUT_RELATIONS = (BERT, T5)
+BERT_PRE, RGCN, EDGE_TRANSFORMER = "bert_pre", "rgcn", "edge_transformer"
+ENCODERS = (BERT, BERT_PRE, T5, RELATION_AWARE, RGCN, EDGE_TRANSFORMER)
+"""Models besides FOLNets that can answer for pairs (`encoders`); BERT_PRE normalizes before each layer."""
+WITHOUT_RELATIONS = (BERT, BERT_PRE, T5)
 """Models that cannot take relations between pairs, so they read a graph as tokens."""
 GRAPH: Final = "graph"
 TEXT: Final = "text"
 Form = Literal["graph", "text"]
+ALIKE, NAMED, MARKED = "alike", "named", "marked"
 TEST_SEED = 2**31
 """Test problems have this seed or larger ones, training problems smaller ones."""
 
@@ -66,23 +70,27 @@ class SizeConfig:
 
 @dataclasses.dataclass
 class PairConfig:
-    """How a FOLNet answers from the question's pair of people instead of its first token (graphs only).
+    """How models answer from the question's pair of people instead of their first token (graphs only).
 
     Attributes:
-        read: whether it does. Nothing marks the question then; the model says what everyone is to everyone.
-        supervised: whether it learns from all pairs that at most max(train_lengths) facts connect, not from
-            the question alone.
-        unrelated_weight: weight of pairs of which nothing follows.
+        read: whether they do, and say what everyone is to everyone.
+        people: how tokens tell people apart. "alike": not at all; "named": by names, drawn at random for each
+            problem; "marked": tokens and a relation mark the question's two people.
+        supervised: whether a model learns from all pairs that at most max(train_lengths) facts connect, not
+            from the question alone.
         loops: how often the layers are applied, with the same weights; see `folnet.looped`.
-        test_loops: the same in tests; 0 for `loops`.
-        injection: how much of the given facts is added before each loop.
-        sharpness: the largest logit of a relation's likeness to its base atom.
+        ahead: the largest number of loops before these in training, a random one for each batch, whose
+            gradient is not taken.
+        test_loops: number of loops in tests; 0 for `loops`.
+        injection: how much of the given facts a FOLNet adds before each loop.
+        sharpness: the largest logit of a relation's likeness to its base atom in a FOLNet.
     """
 
     read: bool = runtime.added(False)
+    people: Literal["alike", "named", "marked"] = runtime.added("alike")
     supervised: bool = runtime.added(False)
-    unrelated_weight: float = runtime.added(0.3)
     loops: int = runtime.added(1)
+    ahead: int = runtime.added(0)
     test_loops: int = runtime.added(0)
     injection: float = runtime.added(0.0)
     sharpness: float = runtime.added(7.0)
@@ -95,12 +103,15 @@ class PairConfig:
     def validate(self) -> None:
         """Checks all fields; raises ValueError for an invalid one."""
         runtime.at_least("pairs.loops", self.loops, 1)
-        for name in ("test_loops", "unrelated_weight", "injection"):
+        for name in ("ahead", "test_loops", "injection"):
             runtime.at_least(f"pairs.{name}", getattr(self, name), 0)
         if self.sharpness <= 0:
             raise ValueError(f"pairs.sharpness: got {self.sharpness}, expected more than 0")
+        runtime.one_of("pairs.people", self.people, (ALIKE, NAMED, MARKED))
         if not self.read and self != PairConfig():
             raise ValueError("pairs.read: got False, expected True where another field of pairs is set")
+        if self.supervised and self.people == MARKED:
+            raise ValueError("pairs.supervised: got True, expected False where the question is marked")
 
 
 @dataclasses.dataclass

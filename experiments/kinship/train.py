@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -74,18 +75,27 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
 
 def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
-    """Returns `batches(step)` for `runtime.fit`: this process's rows of a step's problems."""
+    """Returns `batches(step)` for `runtime.fit`: this process's rows of a step's problems.
+
+    With `config.pairs.ahead` they also have a random number of loops, the same in each row.
+    """
     source, size = config.data.train(config.seed), config.batch_size
     read = functools.partial(config.reader(config.model, source), source)
     pool = read(range(config.data.pool)) if config.data.pool else None
     rows, first = size // jax.process_count(), jax.process_index()
 
-    def batches(step: int) -> dict[str, Any]:
+    def problems(step: int) -> dict[str, Any]:
         if pool is None:
             start = step * size + first * rows
             return read(range(start, start + rows))
         places = np.random.default_rng((config.seed, step)).integers(config.data.pool, size=size)
         return {name: array[places[first * rows :][:rows]] for name, array in pool.items()}
+
+    def batches(step: int) -> dict[str, Any]:
+        if not config.pairs.ahead:
+            return problems(step)
+        drawn = np.random.default_rng((config.seed, step, 1)).integers(config.pairs.ahead + 1)
+        return problems(step) | {"ahead": np.full(rows, drawn, np.int32)}
 
     return batches
 
@@ -105,7 +115,10 @@ def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
     def loss(params, batch, key):
         dropout = key if drops else None
         if config.pairs.read:
-            return pairs.loss(measures.apply(model, params, batch, dropout), batch, config.pairs)
+            loops = {"ahead": jnp.max(batch["ahead"])} if "ahead" in batch else {}
+            return pairs.loss(
+                measures.apply(model, params, batch, dropout, **loops), batch, config.pairs, **loops
+            )
         logits = measures.logits(model, params, batch, dropout)
         found = objective.cross_entropy(logits, batch["labels"])
         return runtime.Sums(found.sum, found.count, {"accuracy": (found.correct, found.count)})

@@ -125,7 +125,7 @@ class Model:
         config: Any = self.config
         for name, value in settings.items():
             config = _replaced(config, name.split("."), value, f"{self.name}: search")
-        config = dataclasses.replace(config, seed=seed, steps=steps, session_seconds=0.0)
+        config = dataclasses.replace(config.with_steps(steps), seed=seed, session_seconds=0.0)
         config.validate()
         return config
 

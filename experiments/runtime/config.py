@@ -116,6 +116,10 @@ class RunConfig:
         """Returns whether a run has reached `steps` or `max_seconds` (`session_seconds` does not count)."""
         return step >= self.steps or 0 < self.max_seconds <= train_seconds
 
+    def with_steps(self, steps: int) -> Self:
+        """Returns a copy with so many updates; an override moves a schedule that ends with the run along."""
+        return dataclasses.replace(self, steps=steps)
+
     def from_scratch(self) -> Self:
         """Returns a copy that starts from random parameters, for a baseline."""
         return dataclasses.replace(self, init_from="", init_optimizer=False)

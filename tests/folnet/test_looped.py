@@ -18,7 +18,7 @@ from tests.folnet import small
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 IDS, TYPES = small.tokens()
-CONFIG = small.config(relation_vocab_size=5)
+CONFIG = small.config(relation_vocab_size=5, operators="jm.at")
 RELATIONS = jnp.asarray(np.random.default_rng(0).integers(-1, 5, (*IDS.shape, IDS.shape[1])), jnp.int32)
 
 
@@ -53,17 +53,20 @@ def test_loops_apply_the_layers_to_their_own_atoms():
     assert np.abs(second[1] - first[1]).max() > 0.1
 
 
-def test_injection_adds_the_base_atoms_before_every_loop_but_the_first():
-
+def test_injection_adds_the_base_atoms_before_every_loop():
     first, second = states(num_loops=2, injection=0.5)
-    np.testing.assert_array_equal(first[1], states(num_loops=1)[0][1])
+    np.testing.assert_allclose(first[1], states(num_loops=1)[0][1], atol=1e-5)  # base atoms to themselves
     tables = {"params": params()["embeddings"]}
     embeddings: Any = Embeddings(CONFIG)
-    _, given = embeddings.apply(tables, IDS, TYPES, relation_ids=RELATIONS)
-    added = normalize(first[1] + 0.5 * given, CONFIG.layer_norm_eps, axis=1)
+    given = embeddings.apply(tables, IDS, TYPES, relation_ids=RELATIONS)
+    added = [
+        normalize(of_first + 0.5 * of_given, CONFIG.layer_norm_eps, axis=axis)
+        for of_first, of_given, axis in zip(first, given, (-1, 1), strict=True)
+    ]
     reasoner: Any = Reasoner(CONFIG)
-    want = reasoner.apply({"params": params()["reasoner"]}, first[0], added, None)[-1]
-    np.testing.assert_allclose(second[1], want[1], atol=1e-5)
+    want = reasoner.apply({"params": params()["reasoner"]}, *added, None)[-1]
+    for got, expected in zip(second, want, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_a_call_may_loop_more_often():
@@ -71,6 +74,39 @@ def test_a_call_may_loop_more_often():
     longer = model.apply({"params": params()}, IDS, TYPES, relation_ids=RELATIONS, num_loops=3)
     for (_, got), (_, want) in zip(longer, states(num_loops=3), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def after(given: Any, ahead: Any, loops: int = 1):
+    """Returns the last binary atoms of a model with injection; `ahead` may be traced."""
+    model: Any = LoopedFOLNet(CONFIG, injection=0.5)
+    named = {"relation_ids": RELATIONS, "num_loops": loops, "ahead": ahead}
+    return model.apply({"params": given}, IDS, TYPES, **named)[-1][1]
+
+
+def test_loops_ahead_come_before_those_that_are_returned():
+    traced = small.quickly(lambda p, ahead: after(p, ahead))
+    want = states(num_loops=3, injection=0.5)
+    for ahead in range(3):
+        np.testing.assert_allclose(traced(params(), ahead), want[ahead][1], atol=1e-5)
+    np.testing.assert_allclose(after(params(), 2), want[2][1], atol=1e-5)
+
+
+def test_loops_ahead_have_no_gradient():
+    """The gradient is that of one loop from constant atoms."""
+    still = params()
+    weights = jax.random.normal(jax.random.key(3), states(num_loops=1)[0][1].shape)
+    got = small.quickly(jax.grad(lambda p: jnp.sum(weights * after(p, 2))))(still)
+    start = states(num_loops=2, injection=0.5)[-1]
+
+    def of_one_loop(p):
+        model: Any = LoopedFOLNet(CONFIG, injection=0.5)
+        embeddings: Any = Embeddings(CONFIG)
+        given = embeddings.apply({"params": p["embeddings"]}, IDS, TYPES, relation_ids=RELATIONS)
+        return jnp.sum(weights * model.apply({"params": p}, *start, given, None, True, method="loop")[1])
+
+    want = small.quickly(jax.grad(of_one_loop))(still)
+    jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, atol=1e-4), got, want)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(got)) > 0.1
 
 
 def test_a_relation_is_read_by_its_likeness_to_a_base_atom():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.baselines import LoopedTransformer, Transformer
-from experiments.baselines.transformer import rotate
+from experiments.baselines.transformer import T5_BUCKETS, T5_DISTANCE, rotate
+from folnet.positions import t5_buckets
 from tests.experiments.baselines import oracles
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -29,7 +30,13 @@ def rotated(x, n):
     return matrix @ x
 
 
-def attention(p, x, *, mask, causal=False, rotary=False):
+def bucket(distance):
+    """Raffel et al. (2020): for each direction 8 single distances, then 8 growing widths up to 128."""
+    far = 8 + int(np.log(max(abs(distance), 1) / 8) / np.log(128 / 8) * 8 + 1e-9)
+    return 16 * (distance > 0) + (abs(distance) if abs(distance) < 8 else min(far, 15))
+
+
+def attention(p, x, *, mask, causal=False, rotary=False, distances=None):
     length, features = x.shape
     size = features // H
     mixed = np.zeros_like(x)
@@ -41,7 +48,10 @@ def attention(p, x, *, mask, causal=False, rotary=False):
         for i in range(length):
             allowed = [j for j in range(length) if mask[j] and (j <= i or not causal)]
             if allowed:
-                weights = oracles.softmax(np.array([q[i] @ k[j] / np.sqrt(size) for j in allowed]))
+                logits = np.array([q[i] @ k[j] / np.sqrt(size) for j in allowed])
+                if distances is not None:
+                    logits += [distances[bucket(j - i), h] for j in allowed]
+                weights = oracles.softmax(logits)
                 mixed[i, part] = sum(w * v[j] for w, j in zip(weights, allowed, strict=True))
     return oracles.dense(p["output"], mixed)
 
@@ -53,7 +63,8 @@ def expected(p, inputs, mask, model, num_loops=None):
         x = x + p["positions"][:N]
 
     def mixer(q, y):
-        return attention(q, y, mask=mask, causal=model.causal, rotary=model.positions == "rotary")
+        rotary, distances = model.positions == "rotary", p.get("distances")
+        return attention(q, y, mask=mask, causal=model.causal, rotary=rotary, distances=distances)
 
     def stack(y):
         return oracles.layers(p["stack"], y, mixer, model.num_layers, model.norm)
@@ -69,7 +80,7 @@ def expected(p, inputs, mask, model, num_loops=None):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
     ("positions", "causal", "masked"),
-    [("none", False, True), ("rotary", True, False), ("learned", True, True)],
+    [("none", False, True), ("rotary", True, False), ("learned", True, True), ("t5", False, True)],
 )
 def test_transformer_against_numpy(norm, positions, causal, masked):
     model = Transformer(2, H, 12, norm=norm, positions=positions, max_length=6, causal=causal)
@@ -96,6 +107,11 @@ def test_more_loops_continue_the_states_with_the_same_weights():
     assert loops.shape == (5, B, N, D)
     np.testing.assert_allclose(loops[1], oracles.apply(model, variables, INPUTS), atol=1e-6)
     np.testing.assert_allclose(loops[4], oracles.apply(model, variables, INPUTS, num_loops=5), atol=1e-6)
+
+
+def test_distances_have_the_buckets_of_t5():
+    found = t5_buckets(np.arange(-200, 201), T5_BUCKETS, T5_DISTANCE)
+    assert found.tolist() == [bucket(distance) for distance in range(-200, 201)]
 
 
 def test_products_of_rotated_vectors_depend_on_the_distance():
@@ -169,7 +185,11 @@ def test_half_precision():
         ({"hidden": 0}, (INPUTS,), "hidden: got 0, expected at least 1"),
         ({"norm": "mid"}, (INPUTS,), "norm: got 'mid', expected one of 'pre', 'post'"),
         ({"max_length": 0}, (INPUTS,), "max_length: got 0, expected at least 1"),
-        ({"positions": "t5"}, (INPUTS,), "positions: got 't5', expected one of 'none', 'rotary', 'learned'"),
+        (
+            {"positions": "sine"},
+            (INPUTS,),
+            "positions: got 'sine', expected one of 'none', 'rotary', 'learned'",
+        ),
         ({"positions": "learned", "max_length": 4}, (INPUTS,), "inputs: got 5 positions, expected at most"),
     ],
 )

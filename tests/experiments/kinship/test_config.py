@@ -22,12 +22,12 @@ ROOT = Path(__file__).resolve().parents[3]
 ALL = ("jmc.atp", "bert", "t5", "relation_aware")
 
 
-@pytest.mark.parametrize("preset", ["quick", "ablation", "accelerator", "accelerator_234", "text"])
+@pytest.mark.parametrize("preset", ["quick", "looped", "ablation", "accelerator", "accelerator_234", "text"])
 def test_presets_name_their_metric_and_models(preset):
     config = get_config(preset)
     config.data.validate()
     runtime.RunConfig.validate(config)
-    assert config.max_seconds > 0
+    assert (config.max_seconds > 0) != (config.decay_steps == config.steps)
     assert config.metric.startswith("mean accuracy over k = ")
     assert min(config.metric_lengths) > max(config.data.train_lengths)
     assert max(config.metric_lengths) == max(config.data.test_lengths) == 10
@@ -38,6 +38,14 @@ def test_quick_is_valid_and_matched():
     config.validate()
     first, second = (num_parameters(encoder(config.settings(name))) for name in config.models)
     assert abs(first - second) <= 3 * (2 * 48 + 1) / 2
+
+
+def test_a_decay_that_ends_with_a_run_ends_with_a_longer_one():
+    looped = get_config("looped")
+    assert (looped.with_steps(77).steps, looped.with_steps(77).decay_steps) == (77, 77)
+    later = dataclasses.replace(looped, decay_steps=5000)
+    assert (later.with_steps(77).steps, later.with_steps(77).decay_steps) == (77, 5000)
+    assert get_config("quick").with_steps(77).decay_steps == 0
 
 
 @pytest.mark.slow

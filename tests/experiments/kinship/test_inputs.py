@@ -66,6 +66,50 @@ def test_a_graph_written_out_says_what_the_problem_says(spread):
     assert set(names.tolist()) == set(range(first_name, read.vocab_size))
 
 
+def test_names_tell_people_apart_and_nothing_else():
+    """A problem's people have different names, all of which occur, and the same in a graph and a list."""
+    found = inputs.Graph(9, pairs=True, marked=False, names=11)(SOURCE, NUMBERS)
+    plain = inputs.Graph(9, pairs=True, marked=False)(SOURCE, NUMBERS)
+    people = plain["input_ids"] == kinship.arrays.PERSON
+    names = [row[is_person].tolist() for row, is_person in zip(found["input_ids"], people, strict=True)]
+    assert all(len(set(row)) == len(row) for row in names)
+    assert set(np.concatenate(names)) == set(range(kinship.VOCAB_SIZE, kinship.VOCAB_SIZE + 11))
+    np.testing.assert_array_equal(found["input_ids"][~people], plain["input_ids"][~people])
+    np.testing.assert_array_equal(found["relation_ids"], plain["relation_ids"])
+    again = inputs.Graph(9, pairs=True, marked=False, names=11)(SOURCE, NUMBERS[3:4])
+    np.testing.assert_array_equal(again["input_ids"][0], found["input_ids"][3])
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("spread", [True, False])
+def test_a_list_of_people_and_facts_says_what_the_problem_says(marked, spread):
+    """Decoded independently, the list is the people and the facts, and segments tell who is asked about."""
+    read = inputs.Listed(ROOM, marked=marked, spread=spread)
+    found, people = read(SOURCE, NUMBERS), ROOM.people
+    first_relation, orders = kinship.VOCAB_SIZE + people, set()
+    assert found["input_ids"].shape == (len(NUMBERS), read.length)
+    for place, number in enumerate(NUMBERS):
+        row, mask, problem = found["input_ids"][place], found["attention_mask"][place], SOURCE[number]
+        names = row[1 : 1 + people][mask[1 : 1 + people]].tolist()
+        assert (row[0], mask[0], len(names)) == (kinship.arrays.CLS, True, problem.num_people)
+        tokens = row[1 + people :][mask[1 + people :]].tolist()
+        facts = [tuple(tokens[at : at + 3]) for at in range(0, len(tokens), 3)]
+        facts = [(names.index(x), relation - first_relation, names.index(y)) for x, relation, y in facts]
+        assert sorted(facts) == sorted(map(tuple, problem.facts))
+        orders.add(facts == list(map(tuple, problem.facts)))
+        x, y = found["query"][place]
+        assert (names[x - 1], names[y - 1]) == tuple(row[[x, y]])
+        segments = np.where(np.arange(read.length) <= people, 1, 0)
+        segments[[x, y]] = (2, 3) if marked else 1
+        np.testing.assert_array_equal(found["token_type_ids"][place], segments)
+        assert (row[~mask] == kinship.arrays.PAD).all()
+        assert spread or mask[1 + people : 1 + people + len(tokens)].all()
+    assert False in orders
+    assert found["input_ids"].max() < read.vocab_size
+    labels = kinship.pair_labels(SOURCE.draw(NUMBERS), num_people=people)
+    np.testing.assert_array_equal(found["pairs"], labels)
+
+
 def test_stories_are_read_as_word_pieces():
     read = inputs.Text(ROOM, 11, spread=False)
     found, tokenizer = read(SOURCE, NUMBERS), inputs.tokenizer()

@@ -61,11 +61,8 @@ def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
         for row, labels in enumerate(batch["pairs"]):
             x, y = batch["query"][row]
             total -= logs[row, x, y, pairs.ASKED[batch["labels"][row]]] / 2
-            weights = {
-                (i, j): 0.3 if labels[i, j] == kinship.UNRELATED else 1.0 for i, j in np.argwhere(labels >= 0)
-            }
-            of_pairs = sum(-weight * logs[row, i, j, labels[i, j]] for (i, j), weight in weights.items())
-            total += of_pairs / sum(weights.values()) / 2
+            of_pairs = [-logs[row, i, j, labels[i, j]] for i, j in np.argwhere(labels >= 0)]
+            total += np.mean(of_pairs) / 2
     sums = jax.jit(lambda e, b: pairs.loss(e, b, config.pairs))(list(map(jnp.asarray, every)), batch)
     np.testing.assert_allclose(sums.numerator, total, rtol=1e-5)
     asked = every[-1][np.arange(4), batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
@@ -89,6 +86,26 @@ def test_a_test_loops_more_often_than_training():
     assert len(measures.apply(model, params, batch)) == 2
 
 
+def test_batches_say_how_many_loops_go_ahead():
+    """A number for each step, the same in all rows, from 0 to `ahead`; problems are those without it."""
+    config = looped(pairs=dataclasses.replace(LOOPED, ahead=3))
+    found, plain = train.make_batches(config), train.make_batches(looped())
+    numbers = [found(step)["ahead"] for step in range(30)]
+    assert all((number == number[0]).all() and number.shape == (4,) for number in numbers)
+    assert {int(number[0]) for number in numbers} == {0, 1, 2, 3}
+    np.testing.assert_array_equal(found(2)["relation_ids"], plain(2)["relation_ids"])
+
+
+def test_the_first_loop_is_taught_if_others_went_ahead():
+    config = looped()
+    batch = train.make_batches(config)(0)
+    rng = np.random.default_rng(0)
+    every = [jnp.asarray(rng.normal(size=(*batch["pairs"].shape, pairs.CLASSES)), jnp.float32) for _ in "ab"]
+    alone = [float(pairs.loss([logits], batch, config.pairs).numerator) for logits in every]
+    assert float(pairs.loss(every, batch, config.pairs, 0).numerator) == pytest.approx(alone[1])
+    assert float(pairs.loss(every, batch, config.pairs, 1).numerator) == pytest.approx(np.mean(alone))
+
+
 def test_a_run_and_its_export(tmp_path):
     """Four steps, a summary with the metric, and the model as a function of named arrays."""
     config = looped()
@@ -110,7 +127,13 @@ def test_a_run_and_its_export(tmp_path):
         ({"pairs": PairConfig(read=True, loops=0)}, r"pairs\.loops: got 0"),
         ({"pairs": PairConfig(read=True, sharpness=0.0)}, r"pairs\.sharpness: got 0"),
         ({"pairs": PairConfig(loops=2)}, r"pairs\.read: got False, expected True"),
-        ({"model": "t5"}, r"pairs\.read: got True, expected False with the model 't5'"),
+        ({"model": "t5"}, r"pairs\.people: got 'alike', expected names or marks with the model 't5'"),
+        ({"pairs": PairConfig(read=True, people="all")}, r"pairs\.people: got 'all'"),  # pyrefly: ignore
+        (
+            {"pairs": PairConfig(read=True, people="marked", supervised=True)},
+            r"pairs\.supervised: got True, expected False where the question is marked",
+        ),
+        ({"model": "rgcn", "pairs": PairConfig()}, "model: got 'rgcn', expected a FOLNet's operators"),
     ],
 )
 def test_bad_settings_are_named(changes, message):

@@ -1,0 +1,165 @@
+"""Baselines that answer for pairs of people: what they see, their loops, their sizes."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import baselines
+from experiments.kinship import load, measures, parts, train
+from experiments.kinship.config import EXAMPLE, Config
+from experiments.kinship.parts import PairConfig
+from folnet import kinship
+from tests.experiments.kinship.small import small
+from tests.folnet import small as small_folnet
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+LOOPED = PairConfig(read=True, people="named", supervised=True, loops=2)
+PLACES = (parts.T5, parts.RELATION_AWARE, parts.RGCN, parts.EDGE_TRANSFORMER)
+"""One of each way to take facts."""
+GRAPHS = tuple(name for name in parts.ENCODERS if name not in parts.WITHOUT_RELATIONS)
+
+
+def looped(name: str, people: Any = "named", **fields: Any) -> Config:
+    """Returns `small` with a baseline; names cannot be told from the order of people."""
+    of_pairs = dataclasses.replace(LOOPED, people=people, supervised=people != "marked", **fields)
+    return small(model=name, match="", pairs=of_pairs)
+
+
+def made(config: Config) -> tuple[Any, Any, dict[str, Any]]:
+    """Returns a model, drawn parameters and a batch."""
+    model, batch = config.make(config.model), train.make_batches(config)(0)
+    shapes = jax.eval_shape(train.make_init(model), jax.random.key(0))
+    return model, small_folnet.draw_like(shapes), batch
+
+
+def logits(model: Any, params: Any, batch: Any, **loops: Any) -> list[np.ndarray]:
+    run = small_folnet.quickly(lambda p: measures.apply(model, p, batch, **loops))
+    return [np.asarray(of_loop) for of_loop in run(params)]
+
+
+def between_people(array: np.ndarray, batch: Any, row: int) -> np.ndarray:
+    """The part of a row's [N, N, ...] that is about people."""
+    size = int((np.asarray(batch["pairs"][row]) >= 0).any(axis=1).sum()) + 1
+    return array[row, 1:size, 1:size]
+
+
+@pytest.mark.parametrize("name", parts.ENCODERS)
+def test_logits_are_of_all_pairs_and_more_loops_continue(name):
+    model, params, batch = made(looped(name))
+    every = logits(model, params, batch)
+    assert {of_loop.shape for of_loop in every} == {(*batch["pairs"].shape, len(kinship.RELATIONS) + 1)}
+    if name == parts.RGCN:  # its layers are its loops
+        assert len(every) == 1
+        return
+    longer = logits(model, params, batch, num_loops=3)
+    assert (len(every), len(longer)) == (2, 3)
+    np.testing.assert_allclose(longer[1], every[1], atol=1e-5)
+    assert np.abs(longer[2] - longer[1]).max() > 1e-3
+    np.testing.assert_allclose(logits(model, params, batch, ahead=2)[0], longer[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_renumbering_people_renumbers_the_answers(name):
+    """A graph tells people apart by names and facts alone; a list also has positions."""
+    model, params, batch = made(looped(name))
+    order = np.r_[0, 1 + np.random.default_rng(0).permutation(batch["pairs"].shape[1] - 1)]
+    if name in parts.WITHOUT_RELATIONS:
+        order = np.r_[order, len(order) : batch["input_ids"].shape[1]]
+    moved = {key: np.asarray(batch[key])[:, order] for key in ("input_ids", "attention_mask")}
+    if "relation_ids" in batch:
+        moved["relation_ids"] = np.asarray(batch["relation_ids"])[:, order][:, :, order]
+    found, want = (logits(model, params, {**batch, **change})[-1] for change in (moved, {}))
+    people = order[: batch["pairs"].shape[1]]
+    same = np.allclose(found, want[:, people][:, :, people], atol=1e-4)
+    assert same == (name in GRAPHS)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_facts_are_seen(name):
+    """Another relation of the first fact changes answers; what padding holds does not."""
+    model, params, batch = made(looped(name))
+    ids = {key: np.array(batch[key]) for key in ("input_ids", "relation_ids") if key in batch}
+    padding = ~batch["attention_mask"]
+    assert padding.any()
+    blank = {**batch, "input_ids": np.where(padding, kinship.arrays.PERSON, ids["input_ids"])}
+    if name in GRAPHS:
+        _, x, y = np.argwhere(ids["relation_ids"][:1] >= 0)[0]
+        ids["relation_ids"][0, x, y] = (ids["relation_ids"][0, x, y] + 1) % kinship.NUM_EDGES
+    else:
+        first = kinship.VOCAB_SIZE + batch["pairs"].shape[1] - 1
+        place = np.flatnonzero(ids["input_ids"][0] >= first)[0]
+        ids["input_ids"][0, place] = first + (ids["input_ids"][0, place] - first + 1) % kinship.NUM_EDGES
+    changed, blanked, plain = (logits(model, params, of)[-1] for of in ({**batch, **ids}, blank, batch))
+    assert np.abs(changed[0] - plain[0]).max() > 1e-3
+    np.testing.assert_allclose(changed[1:], plain[1:], atol=1e-5)
+    for row in range(len(plain)):
+        got, want = (between_people(array, batch, row) for array in (blanked, plain))
+        np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+class Turned(kinship.Kinship):
+    """Problems with the question the other way round."""
+
+    def __getitem__(self, index):
+        problem = super().__getitem__(index)
+        return dataclasses.replace(problem, query=problem.query[::-1])
+
+
+@pytest.mark.parametrize(("name", "people"), [(name, "marked") for name in PLACES] + [(parts.T5, "named")])
+def test_marks_say_what_is_asked(name, people):
+    """With another question about the same facts, other answers; without marks, the same."""
+    config = looped(name, people)
+    model, params, _ = made(config)
+    sources = (kind(0, (2, 3)) for kind in (kinship.Kinship, Turned))
+    want, found = (
+        logits(model, params, config.reader(name, source)(source, range(2)))[-1] for source in sources
+    )
+    assert np.allclose(found, want, atol=1e-5) == (people == "named")
+
+
+@pytest.mark.parametrize("name", [*parts.ENCODERS, "j.a", "jm.atp"])
+def test_models_are_matched_in_parameters(name):
+    config = dataclasses.replace(looped(name), match="jmc.atp")
+    target = dataclasses.replace(looped("jmc.atp"), match="").make("jmc.atp")
+    count = baselines.count(config.make(name), EXAMPLE)
+    assert abs(count - baselines.count(target, EXAMPLE)) <= 0.02 * count
+
+
+def test_only_bert_normalizes_after_each_layer():
+    """Pre-LN has one more normalization, at the end."""
+    found = {name: "norm" in made(looped(name))[1]["encoder"]["stack"] for name in parts.WITHOUT_RELATIONS}
+    assert found == {parts.BERT: False, parts.BERT_PRE: True, parts.T5: True}
+
+
+def test_a_run_and_its_export(tmp_path):
+    config = looped(parts.BERT_PRE, ahead=2)
+    result = train.main(config, workdir=tmp_path)[parts.BERT_PRE]
+    assert 0 <= result.results["metric"]["value"] <= 1
+    exportable = load.open_model(tmp_path)
+    batch = train.make_batches(config)(0)
+    inputs = {key: batch[key] for key in exportable.inputs}
+    found = exportable.function(exportable.params, inputs)["logits"]
+    want = measures.logits(config.make(parts.BERT_PRE), result.params, batch)
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+def test_all_parameters_learn():
+    """After one loop ahead no parameter is without a gradient, the tables of tokens included."""
+    for name in (parts.T5, parts.RGCN, "j.a"):
+        config = looped(name, ahead=2, injection=0.5)
+        model, params, batch = made(config)
+        batch = batch | {"ahead": np.ones(4, np.int32)}
+        loss = train.make_loss(config, model)
+        found = jax.jit(jax.grad(lambda p, b=batch, f=loss: f(p, b, jax.random.key(0)).numerator))(params)
+        still = {
+            jax.tree_util.keystr(path)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(found)
+            if not jnp.any(leaf)
+        }
+        expected = {"['segments']['embedding']"} if name in GRAPHS else set()
+        assert still == expected, name
