@@ -70,7 +70,9 @@ class Config(runtime.RunConfig):
             "match",
             "sizes",
             "pairs.read",
+            "pairs.people",
             "pairs.loops",
+            "pairs.ahead",
             "data.form",
             "data.train_lengths",
             "data.inverses",
@@ -197,45 +199,30 @@ class Config(runtime.RunConfig):
                 settings = self._transformer(self._inputs(name) | {"type_vocab_size": 4})
         if not self.match:
             return settings
-        target = baselines.count(self._of_pairs(self.match, self._folnet("match", self.match)), EXAMPLE)
+        target = num_for_pairs(self._folnet("match", self.match))
+        loops = self.pairs.loops if name == parts.RGCN else 1  # other models have one set of weights
         with naming(f"{field}={name!r}: match"):
-            width = baselines.matched(
-                lambda width: self._of_pairs(name, settings.replace(intermediate_size=width)), target, EXAMPLE
-            )
-        return settings.replace(intermediate_size=width)
-
-    def _of_pairs(
-        self, name: str, settings: FOLNetConfig | TransformerConfig
-    ) -> PairClassifier | EncoderClassifier:
-        """Returns a model that answers for all pairs."""
-        if isinstance(settings, FOLNetConfig):
-            return PairClassifier(settings, self.pairs)
-        listed = name in parts.WITHOUT_RELATIONS
-        nodes = 1 + self.data.largest().people if listed else None
-        return EncoderClassifier(name, settings, self.pairs, nodes)
+            return settings.replace(intermediate_size=matched_for_pairs(name, settings, target, loops))
 
     def make(self, name: str) -> FOLNetForSequenceClassification | PairClassifier | EncoderClassifier:
         """Returns a model, which classifies from its first token or, with `pairs.read`, all pairs."""
         settings = self.settings(name)
-        return (
-            self._of_pairs(name, settings) if self.pairs.read else FOLNetForSequenceClassification(settings)
-        )
+        if not self.pairs.read:
+            return FOLNetForSequenceClassification(settings)
+        listed = name in parts.WITHOUT_RELATIONS
+        return of_pairs(name, settings, self.pairs, 1 + self.data.largest().people if listed else None)
 
     def reader(self, name: str, source: kinship.Kinship) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
         pairs, within = self.pairs, max(self.data.train_lengths)
         marked = not pairs.read or pairs.people == parts.MARKED
         if self.takes_relations(name):
-            people, names = self.data.room(source).people, self._names
+            people = self.data.room(source).people
+            names = self.data.largest().people if pairs.people == parts.NAMED else 0
             return Graph(people, self.data.inverses, pairs.read, marked, names, within)
         if pairs.read:
             return Listed(self.data.largest(), marked, self.data.spread, within)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
-
-    @property
-    def _names(self) -> int:
-        """The number of names of people in graphs with relations; 0 for none."""
-        return self.data.largest().people if self.pairs.people == parts.NAMED else 0
 
     def _written(self, room: Room) -> Written:
         kind = Text if self.data.form == parts.TEXT else WrittenGraph
@@ -261,8 +248,10 @@ class Config(runtime.RunConfig):
         classes = {"num_labels": len(kinship.TARGETS)}
         if self.takes_relations(name):
             relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
+            # Names have their tokens where the question is marked, too, so that both have as many parameters.
+            names = self.data.largest().people if self.pairs.people != parts.ALIKE else 0
             return classes | {
-                "vocab_size": kinship.VOCAB_SIZE + self._names,
+                "vocab_size": kinship.VOCAB_SIZE + names,
                 "relation_vocab_size": relations,
             }
         room = self.data.largest()
@@ -294,6 +283,35 @@ class Config(runtime.RunConfig):
 def num_of(settings: FOLNetConfig) -> int:
     """Returns the number of parameters of a FOLNet without its head, from shapes alone."""
     return num_parameters(FOLNet(settings))
+
+
+def of_pairs(
+    name: str, settings: FOLNetConfig | TransformerConfig, pairs: PairConfig, num_nodes: int | None = None
+) -> PairClassifier | EncoderClassifier:
+    """Returns a model that answers for all pairs of its first `num_nodes` tokens; None for all."""
+    if isinstance(settings, FOLNetConfig):
+        return PairClassifier(settings, pairs)
+    return EncoderClassifier(name, settings, pairs, num_nodes)
+
+
+@functools.cache
+def num_for_pairs(settings: FOLNetConfig) -> int:
+    """Returns the number of parameters of a FOLNet that answers for all pairs, from shapes alone."""
+    return baselines.count(PairClassifier(settings, PairConfig(read=True)), EXAMPLE)
+
+
+@functools.cache
+def matched_for_pairs(
+    name: str, settings: FOLNetConfig | TransformerConfig, parameters: int, loops: int
+) -> int:
+    """Returns the width at which a model that answers for all pairs has about so many parameters."""
+    pairs = PairConfig(read=True, loops=loops)
+    return baselines.matched(
+        lambda width: of_pairs(name, settings.replace(intermediate_size=width), pairs),
+        parameters,
+        EXAMPLE,
+        candidates=range(1, 1025),
+    )
 
 
 def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:

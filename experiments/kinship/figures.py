@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
+from experiments.kinship import parts
 from experiments.kinship.config import Config
 from experiments.kinship.measures import Point, line, points
-from experiments.kinship.parts import BERT, RELATION_AWARE, T5
 
 type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
@@ -26,7 +26,14 @@ def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]
 
 def shown(model: str) -> str:
     """Returns the display name of a model."""
-    names = {BERT: "BERT", T5: "T5's positions", RELATION_AWARE: "relation-aware"}
+    names = {
+        parts.BERT: "BERT",
+        parts.BERT_PRE: "BERT, pre-LN",
+        parts.T5: "T5's positions",
+        parts.RELATION_AWARE: "relation-aware",
+        parts.RGCN: "R-GCN",
+        parts.EDGE_TRANSFORMER: "Edge Transformer",
+    }
     return names.get(model, f"FOLNet {model}")
 
 

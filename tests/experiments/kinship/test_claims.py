@@ -1,6 +1,8 @@
 """The claims of this room: what was declared before the reported seeds ran, and what is measured."""
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,59 @@ def test_the_declaration_is_that_of_the_reported_seeds():
     record = claiming.Record(RESULTS, claims.OPERATORS.name)
     if record.declared is not None and record.reported_seeds():
         assert claims.OPERATORS.differences(record.declared["declaration"]) == []
+
+
+@pytest.mark.parametrize("comparison", [claims.GENERALIZATION, claims.K234], ids=lambda c: c.name)
+def test_what_was_declared_about_generalization(comparison):
+    """As recorded before the first reported seed ran; ten seeds for the five main models, five for others."""
+    record = claiming.Record(RESULTS, comparison.name)
+    if record.declared is not None and record.reported_seeds():
+        assert comparison.differences(record.declared["declaration"]) == []
+    seeds = {model.name: len(comparison.seeds_of(model)) for model in comparison.models}
+    ten = ("FOLNet jmc.atp", "FOLNet j.a", "BERT, pre-LN", "relation-aware Transformer", "R-GCN")
+    assert {name for name, count in seeds.items() if count == 10} == {*ten}
+    assert {count for name, count in seeds.items() if name not in ten} == {5}
+    assert {model.name for model in comparison.models if not model.compared} == {
+        "FOLNet j.at", "FOLNet jm.atp", "Edge Transformer",
+    }  # fmt: skip
+    assert {len(model.search) for model in comparison.models} == {6}
+    assert not set(comparison.seeds) & {100, 101, 102}  # with these the design was chosen
+    (lengths,) = {model.config.data.train_lengths for model in comparison.models}  # pyrefly: ignore
+    (longer,) = {model.config.metric_lengths for model in comparison.models}  # pyrefly: ignore
+    assert longer == tuple(range(max(lengths) + 1, 11))
+    target = {claim.target for claim in comparison.claims}
+    assert (lengths, target) in (((2, 3), {0.9}), ((2, 3, 4), {0.98}))
+
+
+def test_models_that_are_compared_learn_from_the_same_problems():
+    """Whatever else differs: names, marks, loops, rates."""
+    models = claims.GENERALIZATION.models
+    same = ("data", "batch_size", "warmup_steps", "clip", "b1", "b2", "weight_decay", "metric_lengths")
+    for model in models:
+        for name in same:
+            assert getattr(model.config, name) == getattr(models[0].config, name), (model.name, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparison", [claims.GENERALIZATION, claims.K234], ids=lambda c: c.name)
+def test_generalization_is_complete_and_fair(comparison):
+    """With every setting of every model, whose parameters are as declared."""
+    comparison.check()
+    for model in comparison.models:
+        for settings in model.search:
+            of: Any = model.configured(settings, 0, 2000)
+            params = jax.eval_shape(train.make_init(of.make(of.model)), jax.random.key(0))
+            assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters, model.name
+
+
+def test_the_first_model_is_the_preset_and_has_the_declared_parameters():
+    ours = claims.GENERALIZATION.models[0]
+    config: Any = ours.configured(ours.search[0], 0, 2000)
+    assert dataclasses.replace(
+        config, eval_every=500, lr=4e-3, pairs=get_config("looped").pairs
+    ) == get_config("looped")
+    params = jax.eval_shape(train.make_init(config.make(config.model)), jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == ours.parameters
 
 
 def test_it_compares_the_preset_of_the_published_weights_without_a_limit_of_time():
@@ -44,6 +99,18 @@ def test_budgets_and_seeds_are_as_declared():
     assert seconds[1] == pytest.approx(seconds[0], rel=0.02)
     for model in comparison.models:
         assert [change["lr"] for change in model.search] == [1e-3, 2e-3, 4e-3]
+
+
+def test_the_step_from_which_training_problems_are_answered(finished, tmp_path):
+    config, workdir, results = finished
+    written = tmp_path / "metrics.jsonl"
+    shutil.copy(workdir / written.name, written)
+    run = Run(results["j.a"], config, tmp_path)
+    assert claims.measure_generalization(run) == {**claims.measure(run), "learned_at": None}
+    rows = ({"step": 90, "accuracy": 0.98}, {"step": 95, "accuracy": 0.99}, {"step": 99, "accuracy": 1.0})
+    with written.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+    assert claims.measure_generalization(run)["learned_at"] == 95
 
 
 def test_what_is_measured_is_the_runs_record(finished):
