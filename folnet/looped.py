@@ -112,7 +112,12 @@ def settled(module: Any, state: Any, still: tuple[Any, ...], ahead: int | Int[Ar
       state: arrays.
       still: further arguments of `loop`.
       ahead: number of loops, which may be traced.
+
+    Raises:
+      ValueError: If `ahead` is negative (not checked while tracing).
     """
+    if isinstance(ahead, int) and ahead < 0:
+        raise ValueError(f"ahead: got {ahead}, expected at least 0")
     if module.is_initializing() or (isinstance(ahead, int) and ahead == 0):
         return state
     unbound, key = module.clone(parent=None), None if still[-1] else module.make_rng("dropout")

@@ -141,9 +141,22 @@ class Config(runtime.RunConfig):
             )
         for name in self.models:
             self.settings(name)
-            if self.pairs.people == parts.ALIKE and self.pairs.read and name in parts.WITHOUT_RELATIONS:
+            if self.pairs.read and name in parts.ENCODERS:
+                self._validate_encoder(name)
+
+    def _validate_encoder(self, name: str) -> None:
+        """Checks what a baseline that answers for pairs cannot do."""
+        if self.pairs.people == parts.ALIKE and name in parts.WITHOUT_RELATIONS:
+            raise ValueError(f"pairs.people: got 'alike', expected names or marks with the model {name!r}")
+        if self.data.inverses:
+            raise ValueError(
+                f"data.inverses: got True, expected False with the model {name!r}, which has them"
+            )
+        plain = SizeConfig()
+        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype"):
+            if (value := getattr(self.sizes, field)) != (expected := getattr(plain, field)):
                 raise ValueError(
-                    f"pairs.people: got 'alike', expected names or marks with the model {name!r}"
+                    f"sizes.{field}: got {value!r}, expected {expected!r} with the model {name!r}"
                 )
 
     def with_steps(self, steps: int) -> "Config":

@@ -133,6 +133,8 @@ def test_what_does_not_fit_is_named():
         LoopedFOLNet(CONFIG, num_loops=0).init(jax.random.key(0), IDS)
     with pytest.raises(ValueError, match="injection: got -1"):
         LoopedFOLNet(CONFIG, injection=-1.0).init(jax.random.key(0), IDS)
+    with pytest.raises(ValueError, match="ahead: got -1, expected at least 0"):
+        after(params(), -1)
     with pytest.raises(ValueError, match="diagonal_link: got True"):
         LoopedFOLNet(small.config(diagonal_link=True)).init(jax.random.key(0), IDS)
     for shape in ((3, 5), (9, CONFIG.relation_size)):

@@ -163,3 +163,20 @@ def test_all_parameters_learn():
         }
         expected = {"['segments']['embedding']"} if name in GRAPHS else set()
         assert still == expected, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data.inverses": True}, r"data\.inverses: got True, expected False with the model 'rgcn'"),
+        ({"sizes.hidden_dropout_prob": 0.1}, r"sizes\.hidden_dropout_prob: got 0\.1, expected 0\.0"),
+        ({"sizes.dtype": "bfloat16"}, r"sizes\.dtype: got 'bfloat16', expected 'float32'"),
+    ],
+)
+def test_what_a_baseline_has_not_is_refused(change, message):
+    config = looped(parts.RGCN)
+    for name, value in change.items():
+        part, field = name.split(".")
+        setattr(getattr(config, part), field, value)
+    with pytest.raises(ValueError, match=message):
+        config.validate()
