@@ -191,8 +191,7 @@ def of_run(path: Path) -> tuple[Probabilities, Config]:
     """
     path = releasing.find(path)
     config = releasing.read_run_config(Config, path)
-    told = config.pairs.read and config.pairs.people == parts.ALIKE and config.takes_relations(config.model)
-    if not told:
+    if not (config.pairs.read and config.pairs.people == parts.ALIKE):
         raise ValueError(
             f"--run: got {path}, a run with pairs.read={config.pairs.read} and pairs.people="
             f"{config.pairs.people!r}, expected one whose model says what everyone is to everyone from facts "

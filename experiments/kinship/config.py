@@ -6,31 +6,18 @@ Each preset's docstring gives the expected result, the hardware and the running 
 """
 
 import dataclasses
-import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
-from experiments import baselines, runtime
+from experiments import runtime
 from experiments.kinship import parts
-from experiments.kinship.encoders import EncoderClassifier
-from experiments.kinship.inputs import Graph, Listed, Reader, Room, Text, Written, WrittenGraph
-from experiments.kinship.pairs import PairClassifier
-from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig, naming
-from folnet import (
-    FOLNet,
-    FOLNetConfig,
-    FOLNetForSequenceClassification,
-    TransformerConfig,
-    kinship,
-    matched_to,
-)
-from folnet.transformer import num_parameters
-
-EXAMPLE = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-"""Tokens, to count parameters."""
+from experiments.kinship.inputs import Reader
+from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig
+from experiments.kinship.zoo import Zoo
+from folnet import FOLNetConfig, TransformerConfig, kinship
 
 
 @dataclasses.dataclass
@@ -141,23 +128,6 @@ class Config(runtime.RunConfig):
             )
         for name in self.models:
             self.settings(name)
-            if self.pairs.read and name in parts.ENCODERS:
-                self._validate_encoder(name)
-
-    def _validate_encoder(self, name: str) -> None:
-        """Checks what a baseline that answers for pairs cannot do."""
-        if self.pairs.people == parts.ALIKE and name in parts.WITHOUT_RELATIONS:
-            raise ValueError(f"pairs.people: got 'alike', expected names or marks with the model {name!r}")
-        if self.data.inverses:
-            raise ValueError(
-                f"data.inverses: got True, expected False with the model {name!r}, which has them"
-            )
-        plain = SizeConfig()
-        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype"):
-            if (value := getattr(self.sizes, field)) != (expected := getattr(plain, field)):
-                raise ValueError(
-                    f"sizes.{field}: got {value!r}, expected {expected!r} with the model {name!r}"
-                )
 
     def with_steps(self, steps: int) -> "Config":
         """Returns a copy with so many updates; a decay that ends with the run ends with the copy's."""
@@ -181,65 +151,26 @@ class Config(runtime.RunConfig):
         own = self if name == self.model else self.from_scratch()
         return dataclasses.replace(own, model=name, baselines=(), lrs=(), lr=rates.get(name, self.lr))
 
-    def takes_relations(self, name: str) -> bool:
-        """Returns whether a model reads the graph as relations between pairs."""
-        return self.data.form == parts.GRAPH and name not in parts.WITHOUT_RELATIONS
+    @property
+    def zoo(self) -> Zoo:
+        """The models, which have names, and what they read."""
+        return Zoo(self.data, self.sizes, self.pairs, self.match)
 
     def settings(self, name: str) -> FOLNetConfig | TransformerConfig:
         """Returns a model's settings, matched in parameters; raises ValueError if they are invalid."""
-        field = "model" if name == self.model else "baselines"
-        if self.pairs.read:
-            return self._settings_for_pairs(field, name)
-        reference = self._folnet("match", self.match) if self.match else None
-        if name not in parts.TRANSFORMERS:
-            settings = self._folnet(field, name)
-            return settings if reference is None else matched_folnet(settings, num_of(reference))
-        changes = self._inputs(name) | {"absolute_position": name == parts.BERT}
-        if name == parts.T5:
-            changes["relative_position"] = "t5"
-        elif name == parts.RELATION_AWARE and self.data.form == parts.TEXT:
-            changes |= {"relative_position": "shaw", "max_distance": self.sizes.max_distance}
-        with naming(f"{field}={name!r}"):
-            if reference is not None:
-                return matched_to(reference, **changes)
-            return self._transformer(changes)
+        return self.zoo.settings(name, "model" if name == self.model else "baselines")
 
-    def _settings_for_pairs(self, field: str, name: str) -> FOLNetConfig | TransformerConfig:
-        if name not in parts.ENCODERS:
-            settings = self._folnet(field, name)
-        else:
-            with naming(f"{field}={name!r}"):
-                settings = self._transformer(self._inputs(name) | {"type_vocab_size": 4})
-        if not self.match:
-            return settings
-        target = num_for_pairs(self._folnet("match", self.match))
-        loops = self.pairs.loops if name == parts.RGCN else 1  # other models have one set of weights
-        with naming(f"{field}={name!r}: match"):
-            return settings.replace(intermediate_size=matched_for_pairs(name, settings, target, loops))
-
-    def make(self, name: str) -> FOLNetForSequenceClassification | PairClassifier | EncoderClassifier:
+    def make(self, name: str) -> nn.Module:
         """Returns a model, which classifies from its first token or, with `pairs.read`, all pairs."""
-        settings = self.settings(name)
-        if not self.pairs.read:
-            return FOLNetForSequenceClassification(settings)
-        listed = name in parts.WITHOUT_RELATIONS
-        return of_pairs(name, settings, self.pairs, 1 + self.data.largest().people if listed else None)
+        return self.zoo.make(name)
 
     def reader(self, name: str, source: kinship.Kinship) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
-        pairs, within = self.pairs, max(self.data.train_lengths)
-        marked = not pairs.read or pairs.people == parts.MARKED
-        if self.takes_relations(name):
-            people = self.data.room(source).people
-            names = self.data.largest().people if pairs.people == parts.NAMED else 0
-            return Graph(people, self.data.inverses, pairs.read, marked, names, within)
-        if pairs.read:
-            return Listed(self.data.largest(), marked, self.data.spread, within)
-        return self._written(self.data.largest() if self.data.spread else self.data.room(source))
+        return self.zoo.reader(name, source)
 
-    def _written(self, room: Room) -> Written:
-        kind = Text if self.data.form == parts.TEXT else WrittenGraph
-        return kind(room, self.data.largest().people, spread=self.data.spread)
+    def takes_relations(self, name: str) -> bool:
+        """Returns whether a model reads the graph as relations between pairs."""
+        return self.zoo.takes_relations(name)
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """Returns Adam with the schedule, clipping and weight decay of this config."""
@@ -255,94 +186,6 @@ class Config(runtime.RunConfig):
 
         parts = [optax.clip_by_global_norm(self.clip)] if self.clip else []
         return optax.chain(*parts, optax.adamw(rate, b1=self.b1, b2=self.b2, weight_decay=self.weight_decay))
-
-    def _inputs(self, name: str) -> dict[str, Any]:
-        """Returns the settings that depend on a model's inputs and on the number of classes."""
-        classes = {"num_labels": len(kinship.TARGETS)}
-        if self.takes_relations(name):
-            relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
-            # Names have their tokens where the question is marked, too, so that both have as many parameters.
-            names = self.data.largest().people if self.pairs.people != parts.ALIKE else 0
-            return classes | {
-                "vocab_size": kinship.VOCAB_SIZE + names,
-                "relation_vocab_size": relations,
-            }
-        room = self.data.largest()
-        reader = Listed(room, True, True) if self.pairs.read else self._written(room)
-        sizes = {"vocab_size": reader.vocab_size, "max_position_embeddings": reader.length}
-        return classes | sizes | {"relation_vocab_size": 0}
-
-    def _transformer(self, changes: dict[str, Any]) -> TransformerConfig:
-        """Returns the settings of a Transformer with the config's sizes, not matched in parameters."""
-        known = {key.name for key in dataclasses.fields(TransformerConfig)}
-        sizes = {key: size for key, size in dataclasses.asdict(self.sizes).items() if key in known}
-        return TransformerConfig.from_dict(sizes | changes)
-
-    def _folnet(self, field: str, operators: str) -> FOLNetConfig:
-        """Returns the settings of a FOLNet with the config's sizes, not matched in parameters."""
-        if "." not in operators:
-            raise ValueError(
-                f"{field}: got {operators!r}, expected a FOLNet's operators, such as 'jmc.atp'"
-                + (f", or one of {', '.join(map(repr, parts.TRANSFORMERS))}" if field != "match" else "")
-            )
-        relative = "folnet" if self.data.form == parts.TEXT else "none"
-        own = {"operators": operators, "relative_position": relative}
-        with naming(f"{field}={operators!r}"):
-            sizes = dataclasses.asdict(self.sizes)
-            return FOLNetConfig.from_dict(sizes | self._inputs(operators) | own)
-
-
-@functools.cache
-def num_of(settings: FOLNetConfig) -> int:
-    """Returns the number of parameters of a FOLNet without its head, from shapes alone."""
-    return num_parameters(FOLNet(settings))
-
-
-def of_pairs(
-    name: str, settings: FOLNetConfig | TransformerConfig, pairs: PairConfig, num_nodes: int | None = None
-) -> PairClassifier | EncoderClassifier:
-    """Returns a model that answers for all pairs of its first `num_nodes` tokens; None for all."""
-    if isinstance(settings, FOLNetConfig):
-        return PairClassifier(settings, pairs)
-    return EncoderClassifier(name, settings, pairs, num_nodes)
-
-
-@functools.cache
-def num_for_pairs(settings: FOLNetConfig) -> int:
-    """Returns the number of parameters of a FOLNet that answers for all pairs, from shapes alone."""
-    return baselines.count(PairClassifier(settings, PairConfig(read=True)), EXAMPLE)
-
-
-@functools.cache
-def matched_for_pairs(
-    name: str, settings: FOLNetConfig | TransformerConfig, parameters: int, loops: int
-) -> int:
-    """Returns the width at which a model that answers for all pairs has about so many parameters."""
-    pairs = PairConfig(read=True, loops=loops)
-    return baselines.matched(
-        lambda width: of_pairs(name, settings.replace(intermediate_size=width), pairs),
-        parameters,
-        EXAMPLE,
-        candidates=range(1, 1025),
-    )
-
-
-def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
-    """Returns settings with about `parameters` parameters, by the unary boolean operator's width.
-
-    This is `folnet.matched_to` for FOLNets.
-
-    Raises:
-        ValueError: there are more parameters even with a width of 1.
-    """
-    one, two = (num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
-    width = 1 + round((parameters - one) / (two - one))  # each unit of width adds two - one
-    if width < 1:
-        raise ValueError(
-            f"match: got {parameters} parameters, expected at least {one}, the number of "
-            f"{settings.operators!r} with a boolean operator of width 1"
-        )
-    return settings.replace(intermediate_size=width)
 
 
 def quick() -> Config:

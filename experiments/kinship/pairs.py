@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from experiments import runtime
 from experiments.kinship.parts import PairConfig
@@ -37,19 +37,9 @@ class PairClassifier(nn.Module):
         self.folnet = LoopedFOLNet(self.config, self.pairs.loops, self.pairs.injection)
         self.head = RelationHead(self.config, CLASSES, self.pairs.sharpness)
 
-    def __call__(
-        self,
-        input_ids: Int[Array, "B T"],
-        token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Bool[Array, "B T"] | None = None,
-        deterministic: bool = True,
-        *,
-        relation_ids: Int[Array, "B T T *K"] | None = None,
-        **loops: Any,
-    ) -> list[Float[Array, "B T T C"]]:
+    def __call__(self, *texts: Any, **named: Any) -> list[Float[Array, "B T T C"]]:
         """Returns the logits of all pairs after each loop; arguments are those of `LoopedFOLNet`."""
-        texts = (input_ids, token_type_ids, attention_mask, deterministic)
-        states = self.folnet(*texts, relation_ids=relation_ids, **loops)
+        states = self.folnet(*texts, **named)
         atoms = self.folnet.embeddings.relation[: kinship.NUM_EDGES]
         return [self.head(relation, atoms) for _, relation in states]
 

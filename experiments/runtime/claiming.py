@@ -2,9 +2,8 @@
 
 Every run that ends becomes a line of the comparison's record, `claims/NAME.jsonl` in the folder of results,
 which is small and meant to be committed: another machine or another day continues from it. Before the first
-    reported
-seed the declaration is recorded as well, with the commit that holds it; from then on an edited declaration is
-refused, until it names new seeds.
+reported seed the declaration is recorded as well, with the commit that holds it; from then on an edited
+declaration is refused, until it names new seeds.
 """
 
 import dataclasses

@@ -10,8 +10,9 @@ import pytest
 
 from experiments import baselines
 from experiments.kinship import load, measures, parts, train
-from experiments.kinship.config import EXAMPLE, Config
+from experiments.kinship.config import Config
 from experiments.kinship.parts import PairConfig
+from experiments.kinship.zoo import EXAMPLE
 from folnet import kinship
 from tests.experiments.kinship.small import small
 from tests.folnet import small as small_folnet
@@ -25,7 +26,7 @@ GRAPHS = tuple(name for name in parts.ENCODERS if name not in parts.WITHOUT_RELA
 
 
 def looped(name: str, people: Any = "named", **fields: Any) -> Config:
-    """Returns `small` with a baseline; names cannot be told from the order of people."""
+    """Returns `small` with a baseline that answers for pairs."""
     of_pairs = dataclasses.replace(LOOPED, people=people, supervised=people != "marked", **fields)
     return small(model=name, match="", pairs=of_pairs)
 
