@@ -14,10 +14,10 @@ from flax import linen as nn
 
 from experiments import runtime
 from experiments.kinship import parts
-from experiments.kinship.inputs import Reader
+from experiments.kinship.inputs import Reader, Source
 from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig
 from experiments.kinship.zoo import Zoo
-from folnet import FOLNetConfig, TransformerConfig, kinship
+from folnet import FOLNetConfig, TransformerConfig
 
 
 @dataclasses.dataclass
@@ -164,7 +164,7 @@ class Config(runtime.RunConfig):
         """Returns a model, which classifies from its first token or, with `pairs.read`, all pairs."""
         return self.zoo.make(name)
 
-    def reader(self, name: str, source: kinship.Kinship) -> Reader:
+    def reader(self, name: str, source: Source) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
         return self.zoo.reader(name, source)
 

@@ -12,18 +12,22 @@ Axis letters: B batch; T tokens.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from folnet import kinship
+from folnet.tasks.clutrr_graphs import Published
 from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
 
 Arrays = dict[str, np.ndarray]
 """`input_ids` [B, T], `attention_mask` [B, T] and `labels` [B]; also `relation_ids` [B, T, T, ...] for graphs
 or `token_type_ids` [B, T] for facts as tokens."""
 
-Reader = Callable[[kinship.Kinship, Iterable[int]], Arrays]
+Source = kinship.Kinship | Published
+"""Problems accessed by index: generated without end, or published."""
+
+Reader = Callable[[Source, Iterable[int]], Arrays]
 """Returns the arrays of the problems with the given numbers; deterministic."""
 
 
@@ -46,6 +50,7 @@ class Graph:
         marked: whether tokens and a relation mark the question.
         names: if positive, people have different tokens, drawn for each problem from so many.
         within: the limit of the labels of pairs, in facts.
+        deduced: whether labels of pairs follow from the rules; see `folnet.kinship.pair_labels`.
     """
 
     people: int
@@ -54,8 +59,9 @@ class Graph:
     marked: bool = True
     names: int = 0
     within: int | None = None
+    deduced: bool = True
 
-    def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
+    def __call__(self, source: Source, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts in `relation_ids`."""
         indices = [int(index) for index in indices]
         problems = source.draw(indices)
@@ -68,8 +74,8 @@ class Graph:
         kept = ("input_ids", "attention_mask", "labels", *(("query",) if self.pairs else ()))
         arrays = {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
         if self.pairs:
-            labels = kinship.pair_labels(problems, num_people=self.people, within=self.within)
-            arrays["pairs"] = labels
+            how: Any = {"within": self.within, "deduced": self.deduced}
+            arrays["pairs"] = kinship.pair_labels(problems, num_people=self.people, **how)
         for row, index in enumerate(indices if self.names else ()):
             drawn = named(source, index, self.names)[: problems[row].num_people]
             arrays["input_ids"][row, 1 : 1 + len(drawn)] = kinship.VOCAB_SIZE + drawn
@@ -85,12 +91,14 @@ class Listed:
         marked: whether the segments of the question's people tell them from the others.
         spread: whether there are gaps of random length between facts.
         within: as in `Graph`.
+        deduced: as in `Graph`.
     """
 
     room: Room
     marked: bool
     spread: bool
     within: int | None = None
+    deduced: bool = True
 
     @property
     def vocab_size(self) -> int:
@@ -102,11 +110,13 @@ class Listed:
         """Length of all inputs, T."""
         return 1 + self.room.people + 3 * self.room.facts
 
-    def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
+    def __call__(self, source: Source, indices: Iterable[int]) -> Arrays:
         """Returns arrays whose first 1 + people tokens are those of a `Graph`, with `token_type_ids`."""
         indices = [int(index) for index in indices]
         people, facts = self.room
-        graph = Graph(people, pairs=True, marked=False, names=people, within=self.within)
+        graph = Graph(
+            people, pairs=True, marked=False, names=people, within=self.within, deduced=self.deduced
+        )
         arrays = graph(source, indices)
         del arrays["relation_ids"]
         more = ((0, 0), (0, 3 * facts))
@@ -129,7 +139,7 @@ class Listed:
         return arrays | {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
 
 
-def named(source: kinship.Kinship, index: int, count: int) -> np.ndarray:
+def named(source: Source, index: int, count: int) -> np.ndarray:
     """Returns the numbers below `count` that stand for the people of a problem, in random order."""
     return np.random.default_rng((source.seed, index, 4)).permutation(count)
 
@@ -171,7 +181,7 @@ class Written:
         self.vocab_size, fact, question = self._sizes()
         self.length = 1 + room.facts * fact + 2 + question
 
-    def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
+    def __call__(self, source: Source, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts as tokens."""
         indices = [int(index) for index in indices]
         ids = np.full((len(indices), self.length), self.pad, np.int32)
@@ -195,7 +205,7 @@ class Written:
         raise NotImplementedError
 
     def _write(
-        self, source: kinship.Kinship, indices: Sequence[int]
+        self, source: Source, indices: Sequence[int]
     ) -> Iterable[tuple[int, list[list[int]], list[int]]]:
         """Yields the class, the tokens of each fact in their order, and the question's, for each problem."""
         raise NotImplementedError
@@ -229,6 +239,8 @@ class Text(Written):
         return tokenizer().vocab_size, *longest()
 
     def _write(self, source, indices):
+        if isinstance(source, Published):
+            raise ValueError("source: got published graphs, expected generated stories")
         for index in indices:
             story = source.story(index)
             *facts, question = tokenizer().ids([*(part.text for part in story.sentences), story.question])

@@ -34,22 +34,33 @@ class Point(NamedTuple):
     value: float
 
 
+class Count(NamedTuple):
+    """The number of correct answers in a test, and the number of its problems."""
+
+    right: int
+    total: int
+
+
 class Tests:
     """All test problems as a model's inputs, in order; they are the same for all seeds.
 
     Attributes:
         sources: the problems of each test by name.
-        count: number of problems in each test.
+        counts: number of problems in each test, by name.
         labels: labels of all problems [N].
     """
 
     def __init__(self, config: Config, name: str):
         """Draws the problems and reads them for the model `name`."""
         self.sources = dict(config.data.tests())
-        self.count = config.data.test_problems
+        generated = config.data.test_problems
+        self.counts = {
+            test: generated if isinstance(source, kinship.Kinship) else len(source)
+            for test, source in self.sources.items()
+        }
         largest = max(self.sources.values(), key=lambda source: source.max_people)
         read = config.reader(name, largest)
-        parts = [read(source, range(self.count)) for source in self.sources.values()]
+        parts = [read(source, range(self.counts[test])) for test, source in self.sources.items()]
         arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         self.labels = arrays.pop("labels")
         count, size = len(self.labels), config.eval_batch_size
@@ -61,10 +72,15 @@ class Tests:
         """Returns the predicted class of each problem [N]; `answer` predicts those of a batch, unlabelled."""
         return np.concatenate([np.asarray(answer(batch)) for batch in self._batches])[: len(self.labels)]
 
-    def right(self, answers: np.ndarray) -> dict[str, int]:
-        """Returns the number of correct answers in each test."""
-        hits = (answers == self.labels).reshape(len(self.sources), self.count).sum(axis=1)
-        return dict(zip(self.sources, hits.tolist(), strict=True))
+    def right(self, answers: np.ndarray) -> dict[str, Count]:
+        """Returns the numbers of correct answers and of problems in each test."""
+        hits = self.split(answers == self.labels)
+        return {test: Count(int(np.sum(some)), len(some)) for test, some in hits.items()}
+
+    def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the values of all problems [N] by test."""
+        ends = np.cumsum([*self.counts.values()])[:-1]
+        return dict(zip(self.counts, np.split(values, ends), strict=True))
 
 
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
@@ -104,12 +120,12 @@ def make_answer(
     return lambda params: tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
 
 
-def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
+def accuracies(config: Config, right: Mapping[str, Count]) -> dict[str, float]:
     """Returns the records of an evaluation: the metric and the accuracy of each test.
 
     Tests that need held-out compositions have their own metric, over the lengths with such a test.
     """
-    shares = {name: hits / config.data.test_problems for name, hits in right.items()}
+    shares = {name: hits / total for name, (hits, total) in right.items()}
     found = {METRIC: float(np.mean([shares[str(length)] for length in config.metric_lengths]))}
     held_out = [shares[name] for k in config.metric_lengths if (name := f"{HELD_OUT}{k}") in shares]
     if held_out:
@@ -117,10 +133,10 @@ def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
     return found | {f"accuracy/{name}": share for name, share in shares.items()}
 
 
-def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
+def summarize(config: Config, right: Mapping[str, Count]) -> dict[str, Any]:
     """Returns a run's results: the metric with its name, and each test with an interval over its problems."""
-    total, tests = config.data.test_problems, {}
-    for name, hits in right.items():
+    tests = {}
+    for name, (hits, total) in right.items():
         interval = list(runtime.intervals.wilson_interval(hits, total))
         tests[name] = {"right": hits, "total": total, "accuracy": hits / total, "interval": interval}
     metric = {"name": config.metric, "value": accuracies(config, right)[METRIC]}
@@ -145,7 +161,7 @@ def line(config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, 
         "metric_lengths": list(config.metric_lengths),
         "metric": result.results["metric"],
         "accuracies": {name: test["accuracy"] for name, test in result.results["tests"].items()},
-        "test_problems": config.data.test_problems,
+        "test_problems": {name: test["total"] for name, test in result.results["tests"].items()},
         "steps": result.step,
         "train_seconds": round(result.train_seconds, 1),
         "curve": [[point.step, point.seconds, round(point.value, 5)] for point in curve(workdir)],
@@ -186,12 +202,14 @@ def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
 def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
     """Writes a JSON line for each test problem with its seed and number, its chain, and both answers.
 
-    The problem is `folnet.kinship.Kinship(seed, (k,), ...)[number]`, with the settings of the config.
+    The problem is `folnet.kinship.Kinship(seed, (k,), ...)[number]`, with the settings of the config, or one
+    of the published.
     """
     names = kinship.TARGET_NAMES
     lines = []
-    for place, (name, source) in enumerate(tests.sources.items()):
-        for number, given in enumerate(answers[place * tests.count : (place + 1) * tests.count].tolist()):
+    for name, of_test in tests.split(answers).items():
+        source = tests.sources[name]
+        for number, given in enumerate(of_test.tolist()):
             problem = source[number]
             chain = [kinship.RELATIONS[relation] for relation in kinship.relations_of(problem)]
             entry = {"test": name, "seed": source.seed, "number": number, "chain": chain}

@@ -6,9 +6,10 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final, Literal, get_args
 
 from experiments import runtime
-from experiments.kinship.inputs import Room
+from experiments.kinship.inputs import Room, Source
 from folnet import kinship
 from folnet.kinship.splits import targets
+from folnet.tasks.clutrr_graphs import Published
 
 BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
 TRANSFORMERS = (BERT, T5, RELATION_AWARE)
@@ -138,6 +139,8 @@ class DataConfig:
         pool: number of training problems drawn before the start, from which batches are sampled; 0 draws new
             ones for each batch, about 10,000 per second, which is too slow for an accelerator.
         test_problems: number of problems in each test.
+        clutrr: folder of CLUTRR's files; the problems are then the published graphs with these lengths, all
+            of them, whatever `pool` and `test_problems` say. "" for generated problems.
     """
 
     form: Form = GRAPH
@@ -154,6 +157,7 @@ class DataConfig:
     spread: bool = True
     pool: int = 0
     test_problems: int = 200
+    clutrr: str = runtime.added("")
 
     def held_out(self) -> kinship.HeldOut:
         """Returns the held-out compositions; raises ValueError for a number out of range."""
@@ -167,12 +171,21 @@ class DataConfig:
                 found = dataclasses.replace(found, chains=chains)
         return found
 
-    def train(self, seed: int) -> kinship.Kinship:
-        """Returns the unlimited training problems of a seed; raises ValueError if fields do not fit."""
+    def train(self, seed: int) -> Source:
+        """Returns the training problems of a seed; raises ValueError if fields do not fit."""
+        if self.clutrr:
+            with naming("data"):
+                return Published(self.clutrr, self.train_lengths, seed=seed)
         return self._source("train_lengths", seed, self.train_lengths, "seen", training=True)
 
-    def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
+    def tests(self) -> Iterator[tuple[str, Source]]:
         """Yields the tests: "k" for each length, and "held_out/k" for problems with held-out compositions."""
+        if self.clutrr:
+            for length in self.test_lengths:
+                with naming("data.test_lengths"):
+                    source = Published(self.clutrr, self.train_lengths, "test", length, TEST_SEED + length)
+                yield str(length), source
+            return
         held_out = self.held_out()
         for length in self.test_lengths:
             yield str(length), self._source("test_lengths", TEST_SEED + length, (length,), "seen")
@@ -201,12 +214,18 @@ class DataConfig:
             lengths = getattr(self, name)
             if not lengths or sorted(set(lengths)) != list(lengths):
                 raise ValueError(f"data.{name}: got {lengths}, expected increasing lengths, such as (2, 3)")
+        if self.clutrr:
+            plain = dict.fromkeys((*kinship.DISTRACTORS, "held_out_pairs", "held_out_chains"), 0)
+            for name, expected in {**plain, "form": GRAPH, "varied": False}.items():
+                if (value := getattr(self, name)) != expected:
+                    raise ValueError(
+                        f"data.{name}: got {value!r}, expected {expected!r} with data.clutrr={self.clutrr!r}"
+                    )
         self.largest()  # constructs all problems, which checks the remaining fields
 
-    def room(self, source: kinship.Kinship) -> Room:
+    def room(self, source: Source) -> Room:
         """Returns the maximum numbers of people and facts in the problems of a source."""
-        facts = max(source.lengths) + 2 * source.supporting + source.irrelevant + source.disconnected
-        return Room(source.max_people, facts)
+        return Room(source.max_people, source.max_facts)
 
     def largest(self) -> Room:
         """Returns the maximum numbers of people and facts in all training and test problems."""

@@ -22,7 +22,7 @@ from experiments import runtime
 from experiments.kinship import figures, measures, pairs
 from experiments.kinship.config import Config
 from experiments.runtime.training import Program, Task
-from folnet import objective
+from folnet import kinship, objective
 
 
 def main(
@@ -81,14 +81,15 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
     """
     source, size = config.data.train(config.seed), config.batch_size
     read = functools.partial(config.reader(config.model, source), source)
-    pool = read(range(config.data.pool)) if config.data.pool else None
+    count = config.data.pool if isinstance(source, kinship.Kinship) else len(source)
+    pool = read(range(count)) if count else None
     rows, first = size // jax.process_count(), jax.process_index()
 
     def problems(step: int) -> dict[str, Any]:
         if pool is None:
             start = step * size + first * rows
             return read(range(start, start + rows))
-        places = np.random.default_rng((config.seed, step)).integers(config.data.pool, size=size)
+        places = np.random.default_rng((config.seed, step)).integers(count, size=size)
         return {name: array[places[first * rows :][:rows]] for name, array in pool.items()}
 
     def batches(step: int) -> dict[str, Any]:

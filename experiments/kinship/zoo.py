@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from experiments import baselines
 from experiments.kinship import parts
 from experiments.kinship.encoders import EncoderClassifier
-from experiments.kinship.inputs import Graph, Listed, Reader, Room, Text, Written, WrittenGraph
+from experiments.kinship.inputs import Graph, Listed, Reader, Room, Source, Text, Written, WrittenGraph
 from experiments.kinship.pairs import PairClassifier
 from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig, naming
 from folnet import (
@@ -95,16 +95,16 @@ class Zoo:
         listed = name in parts.WITHOUT_RELATIONS
         return of_pairs(name, settings, self.pairs, 1 + self.data.largest().people if listed else None)
 
-    def reader(self, name: str, source: kinship.Kinship) -> Reader:
+    def reader(self, name: str, source: Source) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
-        pairs, within = self.pairs, max(self.data.train_lengths)
+        pairs, within, deduced = self.pairs, max(self.data.train_lengths), not self.data.clutrr
         marked = not pairs.read or pairs.people == parts.MARKED
         if self.takes_relations(name):
             people = self.data.room(source).people
             names = self.data.largest().people if pairs.people == parts.NAMED else 0
-            return Graph(people, self.data.inverses, pairs.read, marked, names, within)
+            return Graph(people, self.data.inverses, pairs.read, marked, names, within, deduced)
         if pairs.read:
-            return Listed(self.data.largest(), marked, self.data.spread, within)
+            return Listed(self.data.largest(), marked, self.data.spread, within, deduced)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
 
     def _written(self, room: Room) -> Written:

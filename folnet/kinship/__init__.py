@@ -193,6 +193,11 @@ class Kinship:
         """Maximum number of people in a problem with these settings."""
         return max(self.lengths) + 1 + self.supporting + self.irrelevant + 2 * self.disconnected
 
+    @property
+    def max_facts(self) -> int:
+        """Maximum number of facts in a problem with these settings."""
+        return max(self.lengths) + 2 * self.supporting + self.irrelevant + self.disconnected
+
     def __getitem__(self, index: int | np.integer) -> Problem:
         """Generates the problem with an index below 2^32.
 

@@ -96,7 +96,7 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None, marke
 
 
 def pair_labels(
-    problems: Sequence[Problem], *, num_people: int, within: int | None = None
+    problems: Sequence[Problem], *, num_people: int, within: int | None = None, deduced: bool = True
 ) -> Int32[np.ndarray, "B T T"]:
     """Returns what y is to x at [1 + x, 1 + y]: the relation that follows from the facts, or `UNRELATED`.
 
@@ -108,6 +108,8 @@ def pair_labels(
       num_people: T - 1.
       within: pairs that are connected by more facts than this, and not by fewer, have no label either: a
         model that learns from the labels never learns about longer chains than these. None for no limit.
+      deduced: whether labels follow from the facts by the rules. Otherwise only facts and the question have
+        one, which says nothing but what the problem says.
 
     Raises:
       ValueError: If a problem has more people.
@@ -117,9 +119,14 @@ def pair_labels(
         size = problem.num_people
         if size > num_people:
             raise ValueError(f"num_people: got {num_people}, expected at least {size} (problems[{row}])")
-        known = np.full((size, size), UNRELATED)
-        for x, relation, y in deduce(problem.facts).facts:
-            known[x, y] = relation if known[x, y] == UNRELATED else -1
+        if deduced:
+            known = np.full((size, size), UNRELATED)
+            for x, relation, y in deduce(problem.facts).facts:
+                known[x, y] = relation if known[x, y] == UNRELATED else -1
+        else:
+            known = np.full((size, size), -1)
+            for x, relation, y in (*problem.facts, (problem.query[0], problem.answer, problem.query[1])):
+                known[x, y] = relation
         if within is not None:
             apart = distances(problem.facts, size)
             known = np.where((apart > within) & (apart <= size), -1, known)

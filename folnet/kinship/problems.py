@@ -26,7 +26,7 @@ class Problem:
         kinds: for each fact, "chain" or the kind of distractor.
         query: the two people of the question.
         answer: the relation, by number.
-        proof: compositions that lead to the answer, in order.
+        proof: compositions that lead to the answer, in order; () if none is known.
     """
 
     num_people: int
@@ -39,7 +39,7 @@ class Problem:
     @property
     def length(self) -> int:
         """Number of facts in the chain, k."""
-        return len(self.proof) + 1
+        return self.kinds.count("chain")
 
     @property
     def chain(self) -> tuple[Fact, ...]:

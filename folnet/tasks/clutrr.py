@@ -20,8 +20,9 @@ import dataclasses
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from folnet.tasks.files import damaged, text_of
 from folnet.tasks.interface import Example, Examples, SequenceTask
@@ -58,6 +59,28 @@ _TASK = re.compile(r"task_\d+\.(\d+)")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _COPY = "https://raw.githubusercontent.com/kliang5/CLUTRR_huggingface_dataset/main"
 _ORIGINAL = "https://drive.google.com/file/d/1SEq_e1IVCDDzsBIBhoUQ5pOVH5kxRoZF/view"
+
+
+class Row(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+        path: the file.
+        line: the row's first line.
+        fields: the row by the names of the columns.
+        relation: the answer, one of `RELATIONS`.
+        length: number of relations in the chain, k.
+    """
+
+    path: Path
+    line: int
+    fields: Mapping[str, str]
+    relation: str
+    length: int
+
+    def damaged(self, problem: str) -> ValueError:
+        """Returns the error for a row that cannot be read."""
+        return damaged(self.path, self.line, problem)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,57 +126,70 @@ class ClutrrTask(SequenceTask):
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
         """Reads a split; see `SequenceTask`. An example's group is "k=..", the number of relations."""
+        rows = self.rows(directory, split, "story", "query")
+        # Each of the authors' files numbers its rows from 0.
+        return Examples([self._example(row)._replace(index=str(place)) for place, row in enumerate(rows)])
+
+    def rows(self, directory: str | os.PathLike[str], split: str, *columns: str) -> list[Row]:
+        """Returns the rows of a split, in the order of the files.
+
+        Raises:
+            ValueError: files are missing or damaged, or one has no such column; the message names it.
+        """
         paths = self.place(directory, split)
-        lengths = TEST_LENGTHS if split == "test" else self.lengths
-        rows = [row for path in paths for row in self._rows(path, lengths)]
+        rows = [row for path in paths for row in self._rows(path, split, columns)]
         if not rows:
             raise damaged(paths[0], 1, "got no rows, expected at least one")
-        # Each of the authors' files numbers its rows from 0.
-        return Examples([row._replace(index=str(place)) for place, row in enumerate(rows)])
+        return rows
 
-    def _rows(self, path: Path, lengths: Sequence[int]) -> Iterator[Example]:
+    def _rows(self, path: Path, split: str, columns: tuple[str, ...]) -> Iterator[Row]:
         # These files use quotes, and a quoted story may contain a line break.
         reader = csv.DictReader(io.StringIO(text_of(path), newline=""), strict=True)
         header = reader.fieldnames or ()
         answer = "target_text" if "target_text" in header else "target"
-        if missing := [name for name in ("story", "query", answer, "task_name") if name not in header]:
+        if missing := [name for name in (*columns, answer, "task_name") if name not in header]:
             raise damaged(path, 1, f"got the header {list(header)}, expected one with {', '.join(missing)}")
         line = 1
         try:
             while True:
                 # A row may span several lines; errors name its first line.
                 line = reader.line_num + 1
-                if (row := next(reader, None)) is None:
+                if (fields := next(reader, None)) is None:
                     return
-                if None in row or None in row.values():
+                if None in fields or None in fields.values():
                     raise damaged(path, line, f"got another number of columns, expected {len(header)}")
-                yield self._example(path, line, row, row[answer], lengths)
+                row = Row(path, line, fields, fields[answer], _length(path, line, fields["task_name"]))
+                self._check(row, split)
+                yield row
         except csv.Error as error:
             raise damaged(path, line, f"not CSV ({error})") from error
 
-    def _example(
-        self, path: Path, line: int, row: Mapping[str, str], relation: str, lengths: Sequence[int]
-    ) -> Example:
-        if relation not in RELATIONS:
-            raise damaged(
-                path, line, f"got the relation {relation!r}, expected one of {', '.join(RELATIONS)}"
-            )
-        if (names := _names(row["query"])) is None:
-            raise damaged(path, line, f"got the query {row['query']!r}, expected ('name', 'name')")
-        if (task := _TASK.fullmatch(row["task_name"].strip())) is None:
-            raise damaged(path, line, f"got the task {row['task_name']!r}, expected task_1.2 or similar")
-        if int(task[1]) not in lengths:
+    def _check(self, row: Row, split: str) -> None:
+        lengths = TEST_LENGTHS if split == "test" else self.lengths
+        if row.relation not in RELATIONS:
+            raise row.damaged(f"got the relation {row.relation!r}, expected one of {', '.join(RELATIONS)}")
+        if row.length not in lengths:
             wanted = ", ".join(map(str, lengths))
-            raise damaged(
-                path, line, f"got a chain of {task[1]} relations, expected {wanted} for {self.name}"
-            )
-        story = _BRACKETS.sub(r"\1", row["story"]).strip()
-        if not story:
-            raise damaged(path, line, "empty story")
-        question = self.question.format(first=names[0], second=names[1])
+            raise row.damaged(f"got a chain of {row.length} relations, expected {wanted} for {self.name}")
+
+    def _example(self, row: Row) -> Example:
+        story, query = row.fields["story"], row.fields["query"]
+        if (names := _names(query)) is None:
+            raise row.damaged(f"got the query {query!r}, expected ('name', 'name')")
         if self.released:
-            story, question = row["story"].strip(), row["query"].strip()
-        return Example("", story, question, RELATIONS.index(relation), f"k={task[1]}")
+            story, question = story.strip(), query.strip()
+        else:
+            story = _BRACKETS.sub(r"\1", story).strip()
+            question = self.question.format(first=names[0], second=names[1])
+        if not story:
+            raise row.damaged("empty story")
+        return Example("", story, question, RELATIONS.index(row.relation), f"k={row.length}")
+
+
+def _length(path: Path, line: int, name: str) -> int:
+    if (task := _TASK.fullmatch(name.strip())) is None:
+        raise damaged(path, line, f"got the task {name!r}, expected task_1.2 or similar")
+    return int(task[1])
 
 
 def _names(query: str) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ import pytest
 
 from experiments import runtime
 from experiments.kinship.config import Config, get_config
+from experiments.kinship.inputs import Source
 from experiments.runtime.workdir import read_json
 from folnet import FOLNetConfig, TransformerConfig, kinship
 from folnet.heads import encoder
@@ -89,6 +90,12 @@ def test_the_presets_of_an_accelerator_are_valid():
         (small(metric_lengths=()), "metric_lengths: got (), expected some of data.test_lengths"),
         (with_data(held_out_seed=-1), "data.held_out_seed: got -1, expected at least 0"),
         (with_data(pool=-1), "data.pool: got -1, expected at least 0"),
+        (with_data(clutrr="here", train_lengths=(2, 4)), "data: train_lengths: got (2, 4), expected one of"),
+        (with_data(clutrr="here", irrelevant=1), "data.irrelevant: got 1, expected 0 with data.clutrr="),
+        (with_data(clutrr="here", varied=True), "data.varied: got True, expected False with data.clutrr"),
+        (with_data(clutrr="here", form="text"), "data.form: got 'text', expected 'graph' with data.clutrr"),
+        (with_data(clutrr="here", held_out_pairs=2), "data.held_out_pairs: got 2, expected 0 with"),
+        (with_data(clutrr="here", test_lengths=(3, 11)), "data.test_lengths: length: got 11, expected 2 to"),
         (with_data(test_lengths=()), "data.test_lengths: got (), expected increasing lengths"),
         (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size: got 0, expected an integer"),
     ],
@@ -139,17 +146,24 @@ def test_each_model_has_its_own_learning_rate():
     assert config.for_model("t5").models == ("t5",)
 
 
+def generated(source: Source) -> kinship.Kinship:
+    """Returns a source that is not of published problems."""
+    assert isinstance(source, kinship.Kinship)
+    return source
+
+
 def test_training_and_tests_are_of_different_seeds_and_parts():
     config = with_data(held_out_pairs=8)
     tests = dict(config.data.tests())
     assert list(tests) == ["2", "3", "4", "held_out/2", "held_out/3", "held_out/4"]
-    train = config.data.train(5)
+    train = generated(config.data.train(5))
+    tests = {name: generated(source) for name, source in tests.items()}
     assert {train.part, *(tests[k].part for k in "234")} == {"seen"}
     assert {tests[f"held_out/{k}"].part for k in "234"} == {"held_out"}
     seeds = [source.seed for source in (train, *tests.values())]
     assert len(set(seeds)) == len(seeds)
     kinship.check_disjoint(train.draw(range(40)), tests["held_out/3"].draw(range(20)), config.data.held_out())
-    assert {source.part for _, source in small().data.tests()} == {"all"}
+    assert {generated(source).part for _, source in small().data.tests()} == {"all"}
 
 
 def test_the_published_weights_were_trained_with_a_preset():

@@ -29,7 +29,7 @@ def test_answers_are_counted_by_test(tests):
     given = tests.labels.copy()
     given[[0, 7, 8, 20]] = (given[[0, 7, 8, 20]] + 1) % 18
     right = tests.right(given)
-    assert right == {"2": 6, "3": 5, "4": 6}
+    assert right == {"2": (6, 7), "3": (5, 7), "4": (6, 7)}
     found = measures.accuracies(config, right)
     assert found == pytest.approx(
         {"metric": (5 / 7 + 6 / 7) / 2, "accuracy/2": 6 / 7, "accuracy/3": 5 / 7, "accuracy/4": 6 / 7}
@@ -145,7 +145,8 @@ def test_labels_are_those_of_the_problems(tests):
 
 def test_what_is_held_out_has_a_metric_of_its_own():
     config = with_data(held_out_pairs=8)
-    right = {"2": 7, "3": 7, "4": 7, "held_out/2": 0, "held_out/3": 0, "held_out/4": 7}
+    right = dict.fromkeys(["2", "3", "4", "held_out/4"], measures.Count(7, 7))
+    right |= dict.fromkeys(["held_out/2", "held_out/3"], measures.Count(0, 7))
     found = measures.accuracies(config, right)
     assert (found["metric"], found["held_out/metric"], found["accuracy/held_out/4"]) == (1, 0.5, 1)
 

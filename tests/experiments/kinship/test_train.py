@@ -12,10 +12,12 @@ import pytest
 from experiments import runtime
 from experiments.kinship import measures, train
 from experiments.kinship.config import get_config
+from experiments.kinship.parts import PairConfig
 from folnet import kinship
 from tests import on_devices
 from tests.experiments.kinship.small import small, with_data
 from tests.folnet import small as small_folnet
+from tests.folnet import small_tasks
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -46,6 +48,38 @@ def test_a_batch_is_a_function_of_seed_and_step():
             np.testing.assert_array_equal(batch["labels"], wanted.labels)
     other = train.make_batches(dataclasses.replace(config, seed=4))(0)
     assert not np.array_equal(other["relation_ids"], batches(0)["relation_ids"])
+
+
+def test_a_run_on_published_graphs(tmp_path):
+    """Files as the authors write them, with as many problems as a test happens to have."""
+    header = ",story,query,target,task_name,story_edges,edge_types,query_edge"
+    written = {"1.2,1.3_train": [(2, 4), (3, 4)], "1.2_test": [(2, 3)], "1.3_test": [(3, 5)]}
+    written |= {f"1.{k}_test": [(k, 1)] for k in range(4, 11)}
+    wanted = {}
+    for name, parts in written.items():
+        problems = [problem for k, n in parts for problem in kinship.Kinship(7, (k,)).draw(range(n))]
+        lines = []
+        for row, problem in enumerate(problems):
+            edges, types = [(x, y) for x, _, y in problem.facts], kinship.relations_of(problem)
+            lines.append(
+                f'{row},x,x,{problem.answer_name},task_1.{problem.length},"{edges}",'
+                f'"{[kinship.RELATIONS[relation] for relation in types]}","{problem.query}"'
+            )
+        small_tasks.write(tmp_path / f"{name}.csv", "\n".join([header, *lines, ""]))
+        wanted[name] = problems
+    data = dataclasses.replace(small().data, clutrr=str(tmp_path))
+    config = small(data=data, match="", pairs=PairConfig(read=True, supervised=True, loops=2))
+    batch = train.make_batches(config)(0)
+    assert set(batch["labels"]) <= {problem.label for problem in wanted["1.2,1.3_train"]}
+    assert ((batch["pairs"] >= 0).sum((1, 2)) == (batch["relation_ids"] >= 0).sum((1, 2)) + 1).all()
+    result = train.main(config, workdir=tmp_path / "run")["j.a"]
+    assert {name: test["total"] for name, test in result.results["tests"].items()} == {"2": 3, "3": 5, "4": 1}
+    given = [json.loads(line) for line in (tmp_path / "run" / measures.PREDICTIONS).read_text().splitlines()]
+    tests = [problem for k in (2, 3, 4) for problem in wanted[f"1.{k}_test"]]
+    assert [line["answer"] for line in given] == [problem.answer_name for problem in tests]
+    assert [len(line["chain"]) for line in given] == [problem.length for problem in tests]
+    line = measures.line(config, result, tmp_path / "run")
+    assert line["test_problems"] == {"2": 3, "3": 5, "4": 1}
 
 
 def test_a_batch_of_a_pool_has_problems_of_the_pool():

@@ -92,6 +92,17 @@ def test_labels_within_a_distance_leave_out_longer_chains_alone():
     assert left_out > 100
 
 
+def test_labels_that_are_not_deduced_are_of_facts_and_the_question():
+    """Nothing else has one, so a model learns no rule from them but those that questions show."""
+    labels = pair_labels(PROBLEMS, num_people=9, deduced=False)
+    want = np.full_like(labels, -1)
+    for row, problem in enumerate(PROBLEMS):
+        for x, relation, y in problem.facts:
+            want[row, 1 + x, 1 + y] = relation
+        want[row, 1 + problem.query[0], 1 + problem.query[1]] = problem.answer
+    np.testing.assert_array_equal(labels, want)
+
+
 def test_distances_are_those_of_the_shortest_connection():
     facts = [kinship.Fact(0, 0, 1), kinship.Fact(2, 0, 1), kinship.Fact(2, 0, 3)]
     want = [[0, 1, 2, 3, 6], [1, 0, 1, 2, 6], [2, 1, 0, 1, 6], [3, 2, 1, 0, 6], [6, 6, 6, 6, 0]]
