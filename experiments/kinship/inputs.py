@@ -11,12 +11,13 @@ Axis letters: B batch; T tokens.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from folnet import kinship
+from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr_graphs import Published
 from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -50,7 +51,7 @@ class Graph:
         marked: whether tokens and a relation mark the question.
         names: if positive, people have different tokens, drawn for each problem from so many.
         within: the limit of the labels of pairs, in facts.
-        deduced: whether labels of pairs follow from the rules; see `folnet.kinship.pair_labels`.
+        rules: what two relations compose to, for the labels of pairs.
     """
 
     people: int
@@ -59,7 +60,7 @@ class Graph:
     marked: bool = True
     names: int = 0
     within: int | None = None
-    deduced: bool = True
+    rules: Mapping[Pair, int] = dataclasses.field(default_factory=lambda: kinship.COMPOSITIONS)
 
     def __call__(self, source: Source, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts in `relation_ids`."""
@@ -74,7 +75,7 @@ class Graph:
         kept = ("input_ids", "attention_mask", "labels", *(("query",) if self.pairs else ()))
         arrays = {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
         if self.pairs:
-            how: Any = {"within": self.within, "deduced": self.deduced}
+            how: Any = {"within": self.within, "rules": self.rules}
             arrays["pairs"] = kinship.pair_labels(problems, num_people=self.people, **how)
         for row, index in enumerate(indices if self.names else ()):
             drawn = named(source, index, self.names)[: problems[row].num_people]
@@ -91,14 +92,14 @@ class Listed:
         marked: whether the segments of the question's people tell them from the others.
         spread: whether there are gaps of random length between facts.
         within: as in `Graph`.
-        deduced: as in `Graph`.
+        rules: as in `Graph`.
     """
 
     room: Room
     marked: bool
     spread: bool
     within: int | None = None
-    deduced: bool = True
+    rules: Mapping[Pair, int] = dataclasses.field(default_factory=lambda: kinship.COMPOSITIONS)
 
     @property
     def vocab_size(self) -> int:
@@ -114,9 +115,7 @@ class Listed:
         """Returns arrays whose first 1 + people tokens are those of a `Graph`, with `token_type_ids`."""
         indices = [int(index) for index in indices]
         people, facts = self.room
-        graph = Graph(
-            people, pairs=True, marked=False, names=people, within=self.within, deduced=self.deduced
-        )
+        graph = Graph(people, pairs=True, marked=False, names=people, within=self.within, rules=self.rules)
         arrays = graph(source, indices)
         del arrays["relation_ids"]
         more = ((0, 0), (0, 3 * facts))

@@ -97,14 +97,15 @@ class Zoo:
 
     def reader(self, name: str, source: Source) -> Reader:
         """Returns the reader that turns problems into a model's inputs."""
-        pairs, within, deduced = self.pairs, max(self.data.train_lengths), not self.data.clutrr
+        pairs, within = self.pairs, max(self.data.train_lengths)
+        rules = self.data.train(0).rules if pairs.supervised else kinship.COMPOSITIONS
         marked = not pairs.read or pairs.people == parts.MARKED
         if self.takes_relations(name):
             people = self.data.room(source).people
             names = self.data.largest().people if pairs.people == parts.NAMED else 0
-            return Graph(people, self.data.inverses, pairs.read, marked, names, within, deduced)
+            return Graph(people, self.data.inverses, pairs.read, marked, names, within, rules)
         if pairs.read:
-            return Listed(self.data.largest(), marked, self.data.spread, within, deduced)
+            return Listed(self.data.largest(), marked, self.data.spread, within, rules)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
 
     def _written(self, room: Room) -> Written:

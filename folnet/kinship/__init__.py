@@ -53,6 +53,7 @@ from folnet.kinship.rules import (
     TARGETS,
     Deduction,
     Fact,
+    Pair,
     Step,
     compose,
     deduce,
@@ -187,6 +188,11 @@ class Kinship:
                     f"{len(self.held_out.chains)} chains, expected some that leave problems of {length} "
                     f"facts (part is {self.part!r})"
                 )
+
+    @property
+    def rules(self) -> Mapping[Pair, int]:
+        """What two relations compose to."""
+        return COMPOSITIONS
 
     @property
     def max_people(self) -> int:

@@ -8,14 +8,14 @@ related. The model should therefore have no positions: `relative_position="none"
 Axis letters: B batch; T tokens, 1 + people.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int32
 
 from folnet.kinship.problems import Problem
-from folnet.kinship.rules import NUM_EDGES, RELATIONS, Fact, deduce
+from folnet.kinship.rules import COMPOSITIONS, NUM_EDGES, RELATIONS, Fact, Pair, deduce
 
 PAD, CLS, PERSON, FIRST, SECOND = range(5)
 """Tokens: padding; [CLS]; a person; the persons x and y of the question "what is y to x?"."""
@@ -96,7 +96,11 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None, marke
 
 
 def pair_labels(
-    problems: Sequence[Problem], *, num_people: int, within: int | None = None, deduced: bool = True
+    problems: Sequence[Problem],
+    *,
+    num_people: int,
+    within: int | None = None,
+    rules: Mapping[Pair, int] = COMPOSITIONS,
 ) -> Int32[np.ndarray, "B T T"]:
     """Returns what y is to x at [1 + x, 1 + y]: the relation that follows from the facts, or `UNRELATED`.
 
@@ -108,8 +112,7 @@ def pair_labels(
       num_people: T - 1.
       within: pairs that are connected by more facts than this, and not by fewer, have no label either: a
         model that learns from the labels never learns about longer chains than these. None for no limit.
-      deduced: whether labels follow from the facts by the rules. Otherwise only facts and the question have
-        one, which says nothing but what the problem says.
+      rules: what two relations compose to.
 
     Raises:
       ValueError: If a problem has more people.
@@ -119,14 +122,9 @@ def pair_labels(
         size = problem.num_people
         if size > num_people:
             raise ValueError(f"num_people: got {num_people}, expected at least {size} (problems[{row}])")
-        if deduced:
-            known = np.full((size, size), UNRELATED)
-            for x, relation, y in deduce(problem.facts).facts:
-                known[x, y] = relation if known[x, y] == UNRELATED else -1
-        else:
-            known = np.full((size, size), -1)
-            for x, relation, y in (*problem.facts, (problem.query[0], problem.answer, problem.query[1])):
-                known[x, y] = relation
+        known = np.full((size, size), UNRELATED)
+        for x, relation, y in deduce(problem.facts, rules=rules).facts:
+            known[x, y] = relation if known[x, y] == UNRELATED else -1
         if within is not None:
             apart = distances(problem.facts, size)
             known = np.where((apart > within) & (apart <= size), -1, known)

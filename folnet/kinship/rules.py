@@ -128,8 +128,12 @@ class Deduction(NamedTuple):
         return [relation for relation in range(len(RELATIONS)) if (x, relation, y) in self.facts]
 
 
-def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset()) -> Deduction:
-    """Composes facts until nothing new follows.
+def deduce(
+    facts: Iterable[tuple[int, int, int]],
+    without: Set[Pair] = frozenset(),
+    rules: Mapping[Pair, int] = COMPOSITIONS,
+) -> Deduction:
+    """Composes facts by the rules until nothing new follows.
 
     Every two adjacent facts are considered once, when the later of them is processed. No one is their own
     relative, and pairs in `without` are not composed.
@@ -143,7 +147,7 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
         meeting = [((relation, following), x, z) for following, z in after.get(y, ())]
         meeting += [((preceding, relation), w, y) for preceding, w in before.get(x, ())]
         for pair, start, end in meeting:
-            result = COMPOSITIONS.get(pair)
+            result = rules.get(pair)
             if result is not None and start != end and pair not in without:
                 used.add(pair)
                 conclusion = (start, result, end)

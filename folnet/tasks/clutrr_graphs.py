@@ -8,12 +8,14 @@ import ast
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
 from folnet.kinship import NUM_EDGES, RELATIONS, TARGETS, Fact, Problem
+from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr import CLUTRR, TEST_LENGTHS, ClutrrTask, Row
 
 
@@ -58,6 +60,19 @@ class Published:
         """The numbers of facts k in the problems."""
         return self.train_lengths if self.split == "train" else (self.length,)
 
+    @functools.cached_property
+    def rules(self) -> Mapping[Pair, int]:
+        """What two relations compose to: what training questions of two facts say most often.
+
+        In the published files they all agree, and the rules are those of `folnet.kinship`.
+        """
+        answers: dict[Pair, Counter[int]] = {}
+        for problem in _problems(self.directory, self.train_lengths, "train"):
+            if problem.length == 2 and problem.facts[0].y == problem.facts[1].x:
+                pair = problem.facts[0].relation, problem.facts[1].relation
+                answers.setdefault(pair, Counter())[problem.answer] += 1
+        return {pair: found.most_common(1)[0][0] for pair, found in answers.items()}
+
     @property
     def max_people(self) -> int:
         """Maximum number of people in a problem; there are fewer where the story comes back to someone."""
@@ -71,7 +86,7 @@ class Published:
     @functools.cached_property
     def problems(self) -> tuple[Problem, ...]:
         """All problems, in the order of the files; raises ValueError if files are missing or damaged."""
-        every = _problems(os.fspath(self.directory), self.train_lengths, self.split)
+        every = _problems(self.directory, self.train_lengths, self.split)
         return tuple(problem for problem in every if problem.length in self.lengths)
 
     def __len__(self) -> int:

@@ -1,5 +1,7 @@
 """Kinship problems as arrays: they encode the problems, and models accept them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,15 +94,17 @@ def test_labels_within_a_distance_leave_out_longer_chains_alone():
     assert left_out > 100
 
 
-def test_labels_that_are_not_deduced_are_of_facts_and_the_question():
-    """Nothing else has one, so a model learns no rule from them but those that questions show."""
-    labels = pair_labels(PROBLEMS, num_people=9, deduced=False)
-    want = np.full_like(labels, -1)
-    for row, problem in enumerate(PROBLEMS):
-        for x, relation, y in problem.facts:
-            want[row, 1 + x, 1 + y] = relation
-        want[row, 1 + problem.query[0], 1 + problem.query[1]] = problem.answer
-    np.testing.assert_array_equal(labels, want)
+def test_labels_follow_by_the_given_rules():
+    """Without rules only facts have relations; with one more, what it says follows, too."""
+    facts = (kinship.Fact(0, 0, 1), kinship.Fact(1, 2, 2))  # a son, then a father: a brother is no rule's
+    problem = dataclasses.replace(PROBLEMS[0], num_people=3, facts=facts)
+    for rules, want in (({}, UNRELATED), ({(0, 2): 6}, 6)):
+        labels = pair_labels([problem], num_people=3, rules=rules)
+        assert labels[0, 1:, 1:].tolist() == [
+            [-1, 0, want],
+            [UNRELATED, -1, 2],
+            [UNRELATED, UNRELATED, -1],
+        ]
 
 
 def test_distances_are_those_of_the_shortest_connection():

@@ -49,6 +49,19 @@ def test_tests_have_one_length_and_the_numbers_of_people_say_nothing(tmp_path):
     }
 
 
+def test_rules_are_what_most_questions_of_two_facts_say(tmp_path):
+    back = HERE.replace("(1, 2)]", "(1, 0)]").replace('"(0, 2)"', '"(0, 1)"')
+    rows = [copy_row(0, "nephew"), copy_row(1), copy_row(2), copy_row(3).replace(HERE, back)]
+    rows.append(copy_row(4, "daughter", 3).replace(HERE, THERE))
+    small_tasks.write(tmp_path / COPIED / "train.csv", csv(COPY, *rows))
+    small_tasks.write(tmp_path / COPIED / "test.csv", csv(COPY, copy_row(0, "uncle")))
+    number = kinship.RELATIONS.index
+    want = {(number("grandson"), number("brother")): number("grandson")}
+    for source in (Published(str(tmp_path), (2, 3)), Published(str(tmp_path), (2, 3), "test", 2)):
+        assert source.rules == want
+    assert kinship.Kinship().rules == kinship.COMPOSITIONS
+
+
 @pytest.mark.parametrize(
     ("row", "match"),
     [
