@@ -92,16 +92,19 @@ _OTHERS = dataclasses.replace(
     _LOOPED, match="jmc.atp", pairs=dataclasses.replace(_LOOPED.pairs, people=parts.NAMED)
 )
 _MARKED = {"pairs.people": parts.MARKED, "pairs.supervised": False}
-_COMPOSING = tuple({"lr": lr, "pairs.test_loops": loops} for lr in (2e-3, 4e-3, 8e-3) for loops in (12, 20))
+_RATES = (2e-3, 4e-3, 8e-3)
+_COMPOSING = tuple({"lr": lr, "pairs.test_loops": loops} for lr in _RATES for loops in (12, 16, 20))
 """Rates and loops, for models that compose pairs; nothing tells people apart but the facts."""
 _READING = tuple(
     {"lr": lr, **how}
-    for lr in (2e-3, 4e-3)
+    for lr in _RATES
     for how in ({"pairs.test_loops": 20}, {"pairs.test_loops": 4}, {"pairs.test_loops": 4, **_MARKED})
 )
 """Rates; names and all pairs, answered after 20 loops or as many as learned; or marks and the question."""
-_CONVOLVING = tuple({"lr": lr, **how} for lr in (1e-3, 2e-3, 4e-3) for how in ({}, _MARKED))
-"""The same for the graph convolutional network, whose layers are not looped."""
+_CONVOLVING = tuple(
+    {"lr": lr, **how} for lr in (1e-3, *_RATES, 16e-3) for how in ({}, _MARKED) if how or lr < 16e-3
+)
+"""The same for the graph convolutional network, whose layers are not looped, so more rates are left."""
 _LAYERS = 6
 """Its number of layers, so that messages from both ends of 10 facts meet."""
 _OURS = 0.02258
