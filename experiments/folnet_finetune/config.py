@@ -41,6 +41,8 @@ class Config(runtime.RunConfig):
         checkpoint: directory with config.json and model.safetensors, which `from_pretrained` reads; "" starts
             from random parameters with the sizes in `model`.
         vocabulary: vocabulary file; "" means vocab.txt in `checkpoint`.
+        new_vocabulary: from scratch, the maximum size of a vocabulary that is learned from the training
+            split instead; 0 learns none.
         lowercase: whether the text is lowercased, as for FOLNet.
         model: the model to train from scratch; with a checkpoint, only dropout, dtype and remat apply.
         epochs: passes over the training split.
@@ -79,6 +81,7 @@ class Config(runtime.RunConfig):
     data_dir: str = ""
     checkpoint: str = ""
     vocabulary: str = ""
+    new_vocabulary: int = runtime.added(0)
     lowercase: bool = True
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     epochs: int = 10
@@ -117,6 +120,7 @@ class Config(runtime.RunConfig):
         runtime.one_of("task", self.task, tasks.TASKS)
 
         zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
+        zero += ("new_vocabulary",)
         one = ("epochs", "batch_size", "log_every", "eval_batch_size", "seeds")
         for name in (*zero, *one):
             runtime.at_least(name, getattr(self, name), int(name in one))
@@ -127,6 +131,11 @@ class Config(runtime.RunConfig):
             raise ValueError(
                 f"init_from: got {self.init_from!r}, expected '' with checkpoint={self.checkpoint!r}"
             )
+        for name in ("checkpoint", "vocabulary") if self.new_vocabulary else ():
+            if value := getattr(self, name):
+                raise ValueError(
+                    f"new_vocabulary: got {self.new_vocabulary}, expected 0 with {name}={value!r}"
+                )
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():

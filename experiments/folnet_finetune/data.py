@@ -96,8 +96,12 @@ def missing(config: Config) -> list[str]:
     if config.checkpoint and not Path(config.checkpoint).expanduser().is_dir():
         found.append(
             f"checkpoint: got {config.checkpoint}, expected a directory. {how_to_make(config.checkpoint)}. "
-            "To start from scratch, use --config.checkpoint= --config.vocabulary=FILE"
+            "To start from scratch, use --config.checkpoint= and --config.vocabulary=FILE or "
+            "--config.new_vocabulary=SIZE"
         )
+    elif config.new_vocabulary:
+        if not isinstance(task, tasks.SequenceTask):
+            found.append(f"new_vocabulary: got {config.new_vocabulary}, expected 0 with task={config.task!r}")
     elif not (config.vocabulary or config.checkpoint):
         found.append("vocabulary: got '', expected a file such as BERT's vocab.txt for a model from scratch")
     elif not vocabulary(config).is_file():
@@ -118,6 +122,19 @@ def _needed(task: AnyTask) -> list[str]:
     if isinstance(task, tasks.ClutrrTask):
         return ["train", "test"]
     return [split for split in task.splits if not split.startswith("test")]
+
+
+def open_tokenizer(config: Config) -> WordPieceTokenizer:
+    """Returns the tokenizer of the vocabulary file, or one learned from the training split.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    if not config.new_vocabulary:
+        return WordPieceTokenizer.load(vocabulary(config), lowercase=config.lowercase)
+    examples: Any = task_of(config).examples(config.data_dir, "train")
+    texts = (text for example in examples for text in (example.first, example.second) if text)
+    return WordPieceTokenizer.train(texts, config.new_vocabulary, lowercase=config.lowercase)
 
 
 def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:

@@ -29,7 +29,6 @@ from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Scalar, Task, TrainState
 from experiments.runtime.workdir import read_json, write_json
 from folnet import objective, tasks
-from folnet.tokenization import WordPieceTokenizer
 
 DATA = ".data.json"
 """File name of the data's fingerprint; hidden, so that a workdir with nothing else counts as empty."""
@@ -72,7 +71,7 @@ def open_data(config: Config) -> data.Data:
     if missing := [*data.missing(config), *model.misfits(config)]:
         raise runtime.WorkdirError("; ".join(missing))
     try:
-        tokenizer = WordPieceTokenizer.load(data.vocabulary(config), lowercase=config.lowercase)
+        tokenizer = data.open_tokenizer(config)
         data.check_rows(tokenizer, model.make(config).config.vocab_size)
         return data.open_data(config, tokenizer)
     except ValueError as error:

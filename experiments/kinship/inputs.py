@@ -19,14 +19,15 @@ import numpy as np
 from folnet import kinship
 from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr_graphs import Published
+from folnet.tasks.clutrr_joined import Joined
 from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
 
 Arrays = dict[str, np.ndarray]
 """`input_ids` [B, T], `attention_mask` [B, T] and `labels` [B]; also `relation_ids` [B, T, T, ...] for graphs
 or `token_type_ids` [B, T] for facts as tokens."""
 
-Source = kinship.Kinship | Published
-"""Problems accessed by index: generated without end, or published."""
+Source = kinship.Kinship | Published | Joined
+"""Problems accessed by index: generated without end, published, or published and joined."""
 
 Reader = Callable[[Source, Iterable[int]], Arrays]
 """Returns the arrays of the problems with the given numbers; deterministic."""
@@ -238,7 +239,7 @@ class Text(Written):
         return tokenizer().vocab_size, *longest()
 
     def _write(self, source, indices):
-        if isinstance(source, Published):
+        if not isinstance(source, kinship.Kinship):
             raise ValueError("source: got published graphs, expected generated stories")
         for index in indices:
             story = source.story(index)

@@ -1,5 +1,6 @@
 """Evaluation of models on kinship problems: correct answers by the length of the chain."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from experiments.kinship.encoders import EncoderClassifier
 from experiments.kinship.inputs import Arrays
 from experiments.runtime import mesh
 from folnet import kinship
+from folnet.tasks.clutrr_graphs import Published
 
 METRIC = "metric"
 """Name of the main metric, "eval/metric" in a run's records."""
@@ -55,7 +57,7 @@ class Tests:
         self.sources = dict(config.data.tests())
         generated = config.data.test_problems
         self.counts = {
-            test: generated if isinstance(source, kinship.Kinship) else len(source)
+            test: len(source) if isinstance(source, Published) else generated
             for test, source in self.sources.items()
         }
         largest = max(self.sources.values(), key=lambda source: source.max_people)
@@ -118,6 +120,15 @@ def make_answer(
         return jnp.argmax(logits(model, params, batch), axis=-1)
 
     return lambda params: tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
+
+
+def of_generated(config: Config, params: Any) -> float:
+    """Returns the metric on generated problems of a model that was trained on published ones."""
+    data = dataclasses.replace(config.data, clutrr="", joined=False)
+    config = dataclasses.replace(config, data=data)
+    tests = Tests(config, config.model)
+    answer = make_answer(config, config.make(config.model), tests)
+    return accuracies(config, tests.right(answer(params)))[METRIC]
 
 
 def accuracies(config: Config, right: Mapping[str, Count]) -> dict[str, float]:

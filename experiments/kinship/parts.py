@@ -10,6 +10,7 @@ from experiments.kinship.inputs import Room, Source
 from folnet import kinship
 from folnet.kinship.splits import targets
 from folnet.tasks.clutrr_graphs import Published
+from folnet.tasks.clutrr_joined import Joined
 
 BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
 TRANSFORMERS = (BERT, T5, RELATION_AWARE)
@@ -139,8 +140,10 @@ class DataConfig:
         pool: number of training problems drawn before the start, from which batches are sampled; 0 draws new
             ones for each batch, about 10,000 per second, which is too slow for an accelerator.
         test_problems: number of problems in each test.
-        clutrr: folder of CLUTRR's files; the problems are then the published graphs with these lengths, all
-            of them, whatever `pool` and `test_problems` say. "" for generated problems.
+        clutrr: folder of CLUTRR's files; the problems are then the published graphs with these lengths, and a
+            test has all of its problems. "" for generated problems.
+        joined: whether half of the published training problems also have the facts of another one; see
+            `folnet.tasks.clutrr_joined`. Otherwise training has all of them, whatever `pool` says.
     """
 
     form: Form = GRAPH
@@ -158,6 +161,7 @@ class DataConfig:
     pool: int = 0
     test_problems: int = 200
     clutrr: str = runtime.added("")
+    joined: bool = runtime.added(False)
 
     def held_out(self) -> kinship.HeldOut:
         """Returns the held-out compositions; raises ValueError for a number out of range."""
@@ -175,7 +179,8 @@ class DataConfig:
         """Returns the training problems of a seed; raises ValueError if fields do not fit."""
         if self.clutrr:
             with naming("data"):
-                return Published(self.clutrr, self.train_lengths, seed=seed)
+                source = Published(self.clutrr, self.train_lengths, seed=seed)
+                return Joined(source) if self.joined else source
         return self._source("train_lengths", seed, self.train_lengths, "seen", training=True)
 
     def tests(self) -> Iterator[tuple[str, Source]]:
@@ -221,6 +226,8 @@ class DataConfig:
                     raise ValueError(
                         f"data.{name}: got {value!r}, expected {expected!r} with data.clutrr={self.clutrr!r}"
                     )
+        elif self.joined:
+            raise ValueError("data.joined: got True, expected False without data.clutrr")
         self.largest()  # constructs all problems, which checks the remaining fields
 
     def room(self, source: Source) -> Room:

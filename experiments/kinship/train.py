@@ -22,7 +22,8 @@ from experiments import runtime
 from experiments.kinship import figures, measures, pairs
 from experiments.kinship.config import Config
 from experiments.runtime.training import Program, Task
-from folnet import kinship, objective
+from folnet import objective
+from folnet.tasks.clutrr_graphs import Published
 
 
 def main(
@@ -81,7 +82,7 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
     """
     source, size = config.data.train(config.seed), config.batch_size
     read = functools.partial(config.reader(config.model, source), source)
-    count = config.data.pool if isinstance(source, kinship.Kinship) else len(source)
+    count = len(source) if isinstance(source, Published) else config.data.pool
     pool = read(range(count)) if count else None
     rows, first = size // jax.process_count(), jax.process_index()
 

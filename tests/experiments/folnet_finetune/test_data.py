@@ -1,6 +1,7 @@
 """Fine-tuning's splits and batches: each example once, for all lengths; missing files are reported."""
 
 import collections
+import dataclasses
 import sys
 
 import numpy as np
@@ -191,6 +192,31 @@ def test_missing_files_are_reported(tmp_path):
     small_tasks.tokenizer().save(tmp_path / "vocab.txt")
     (found,) = data.missing(small_finetune.small(tmp_path, tmp_path))
     assert "expected rte's train: RTE/train.tsv; validation: RTE/dev.tsv. Get it: curl" in found
+
+
+def test_a_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
+    """Its words are whole pieces; those of other splits are not."""
+    small_finetune.write_rte(tmp_path, train=6)
+    small_tasks.write(
+        tmp_path / "RTE/dev.tsv",
+        "index\tsentence1\tsentence2\tlabel\n" + "0\tzebras\tzebras zebras\tentailment\n" * 3,
+    )
+    config = small_finetune.small(tmp_path, None, new_vocabulary=80)
+    assert data.missing(config) == []
+    tokenizer = data.open_tokenizer(config)
+    assert "book" in tokenizer.vocabulary
+    assert "zebras" not in tokenizer.vocabulary
+    assert tokenizer.vocab_size <= 80
+    again = data.open_tokenizer(dataclasses.replace(config, seed=1))
+    assert again.fingerprint == tokenizer.fingerprint
+    (found,) = data.missing(dataclasses.replace(config, task="squad2"))[1:]
+    assert found == "new_vocabulary: got 80, expected 0 with task='squad2'"
+    for both in (
+        dataclasses.replace(config, checkpoint="there"),
+        dataclasses.replace(config, vocabulary="there"),
+    ):
+        with pytest.raises(ValueError, match=r"new_vocabulary: got 80, expected 0 with \w+='there'"):
+            both.validate()
 
 
 def test_a_vocabulary_must_fit_the_model():

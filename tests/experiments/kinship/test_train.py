@@ -87,6 +87,10 @@ def test_a_run_on_published_graphs(tmp_path):
     assert [len(line["chain"]) for line in given] == [problem.length for problem in tests]
     line = measures.line(config, result, tmp_path / "run")
     assert line["test_problems"] == {"2": 3, "3": 5, "4": 1}
+    plain = dataclasses.replace(config, data=dataclasses.replace(data, clutrr=""))
+    tests = measures.Tests(plain, "j.a")
+    right = tests.right(measures.make_answer(plain, plain.make("j.a"), tests)(result.params))
+    assert measures.of_generated(config, result.params) == measures.accuracies(plain, right)["metric"]
 
 
 def test_a_batch_of_a_pool_has_problems_of_the_pool():
