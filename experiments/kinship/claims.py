@@ -207,8 +207,8 @@ ABLATIONS = Comparison(
     claims=(
         Claim(
             id="kinship.ablations",
-            claim="trained in loops on chains of 2 and 3 facts, FOLNet with all operators answers more of the "
-            "longer ones than without trans, whichever other operators it has",
+            claim="trained in loops on chains of 2 and 3 facts, FOLNet with all operators answers more of "
+            "the longer ones than without trans, whichever other operators it has",
             measure="mean accuracy over k = 4 to 10",
             value="mean",
             tests=("unpaired",),
