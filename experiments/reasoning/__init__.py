@@ -1,8 +1,17 @@
-"""Models that attend to pairs, compared with models that do not: language modelling."""
+"""Models of pairs on tasks that ask for relations: language modelling, and distances in graphs."""
 
 from experiments import runtime
 from experiments.reasoning import claims, train
-from experiments.reasoning.config import Config, get_config
+from experiments.reasoning.config import DISTANCES, Config, get_config
+
+
+def _title(config: Config) -> str:
+    if config.task == DISTANCES:
+        return f"a FOLNet with the operators {config.operators} for distances in graphs"
+    if config.every:
+        return f"a byte-level language model whose every {config.every}th layer attends to pairs"
+    return "a byte-level language model of dot-product attention"
+
 
 EXPERIMENT = runtime.Experiment(
     config=Config,
@@ -10,17 +19,11 @@ EXPERIMENT = runtime.Experiment(
     main=train.main,
     abstract_state=train.abstract_state,
     card=runtime.Card(
-        title=lambda config: (
-            "a byte-level language model "
-            + (
-                f"whose every {config.every}th layer attends to pairs"
-                if config.every
-                else "of dot-product attention"
-            )
-        ),
-        data="The language reference included with Python 3 (`pydoc_data.topics`; Python Software "
-        "Foundation License).",
-        limits="Half a million characters of one kind of text; it writes nothing useful.",
+        title=_title,
+        data="Of language models: the language reference included with Python 3 (`pydoc_data.topics`; Python "
+        "Software Foundation License). Graphs are drawn at random.",
+        limits="Half a million characters of one kind of text, or graphs of one kind; a language model "
+        "writes nothing useful.",
     ),
     claims=claims.CLAIMS,
 )

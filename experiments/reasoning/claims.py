@@ -1,9 +1,10 @@
-"""The claims about models that attend to pairs."""
+"""The claims about models of pairs: language models that attend to them, and FOLNet on graphs."""
 
 import dataclasses
 from typing import Any
 
 from experiments import runtime
+from experiments.reasoning import graphs
 from experiments.reasoning.config import get_config
 from experiments.runtime.claims import Claim, Comparison, Model, Run
 
@@ -47,4 +48,54 @@ LANGUAGE = Comparison(
     search_higher_is_better=False,
 )
 
-CLAIMS = (LANGUAGE,)
+
+def measure_distances(run: Run) -> dict[str, Any]:
+    """Measures the accuracy on graphs of each size, at the end, and the curve on the largest."""
+    rows = runtime.metrics.read(run.workdir / "metrics.jsonl")
+    largest = f"eval/right/{max(graphs.TESTED)}"
+    curve = [[row["step"], row[largest]] for row in rows if row.get(largest) is not None]
+    right = {f"right{nodes}": run.result.metrics[f"eval/right/{nodes}"] for nodes in graphs.TESTED}
+    return {**right, "curve": curve}
+
+
+_DISTANCES = get_config("distances")
+_WIDTHS = {
+    "jmc.atp": (64, 17_653),
+    "jmc.ap": (76, 17_649),
+    "jm.ap": (110, 17_643),
+    "j.a": (149, 17_658),
+    "jm.atp": (98, 17_647),
+    "j.at": (137, 17_662),
+}
+"""By operators: the hidden size that makes up for missing parameters, and their number."""
+
+GRAPH_DISTANCES = Comparison(
+    name="graph.distances",
+    claims=(
+        Claim(
+            id="graph.distances",
+            claim="trained on graphs of 12 nodes, FOLNet with all operators finds more shortest paths in "
+            "graphs of 48 than without trans, whichever other operators it has",
+            measure="accuracy on 48 nodes, the mean over five answers",
+            value="right48",
+            tests=("unpaired",),
+        ),
+    ),
+    models=tuple(
+        Model(
+            f"FOLNet {operators}",
+            dataclasses.replace(_DISTANCES, operators=operators, hidden=hidden),
+            parameters,
+            _DISTANCES.steps,
+            search=tuple({"lr": lr} for lr in (2e-3, 4e-3, 8e-3)),
+            compared="t" not in operators or operators == "jmc.atp",
+        )
+        for operators, (hidden, parameters) in _WIDTHS.items()
+    ),
+    measure=measure_distances,
+    seeds=(0, 1, 2, 3, 4),
+    search_seeds=(100,),
+    search_by="right48",
+)
+
+CLAIMS = (LANGUAGE, GRAPH_DISTANCES)

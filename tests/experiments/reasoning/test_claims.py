@@ -36,6 +36,32 @@ def test_the_models_differ_in_attention_alone():
     assert not claims.LANGUAGE.search_higher_is_better
 
 
+def test_what_was_declared_about_distances():
+    """As recorded before the first reported seed ran: all operators against those without trans."""
+    record = claiming.Record(RESULTS, claims.GRAPH_DISTANCES.name)
+    if record.declared is not None and record.reported_seeds():
+        assert claims.GRAPH_DISTANCES.differences(record.declared["declaration"]) == []
+    compared = {model.config.operators: model.compared for model in claims.GRAPH_DISTANCES.models}  # pyrefly: ignore
+    assert compared == {
+        "jmc.atp": True, "jmc.ap": True, "jm.ap": True, "j.a": True, "jm.atp": False, "j.at": False,
+    }  # fmt: skip
+    for model in claims.GRAPH_DISTANCES.models:
+        params = jax.eval_shape(train.problem(model.config)["init"], jax.random.key(0))  # pyrefly: ignore
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+    assert (claims.GRAPH_DISTANCES.seeds, claims.GRAPH_DISTANCES.search_seeds) == ((0, 1, 2, 3, 4), (100,))
+
+
+def test_what_is_measured_of_distances(tmp_path):
+    rows = [{"step": 1, "eval/right/48": 0.25}, {"step": 2}, {"step": 3, "eval/right/48": 0.5}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = {"eval/right/12": 1.0, "eval/right/24": 0.75, "eval/right/48": 0.5}
+    result = FitResult(
+        state=None, params=None, summary={}, step=3, metrics=metrics, results={}, train_seconds=1.0
+    )
+    found = claims.measure_distances(Run(result, claims.GRAPH_DISTANCES.models[0].config, tmp_path))
+    assert found == {"right12": 1.0, "right24": 0.75, "right48": 0.5, "curve": [[1, 0.25], [3, 0.5]]}
+
+
 def test_what_is_measured(tmp_path):
     rows = [{"step": 1, "eval/bits_per_byte": 3.0}, {"step": 2}, {"step": 3, "eval/bits_per_byte": 2.5}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.reasoning import text, train
+from experiments.reasoning import language, text, train
 from tests.experiments.reasoning.small import SMALL
 from tests.simplicial.small import parameters, quickly
 
@@ -49,12 +49,14 @@ def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
 
     @quickly
     def all_of(params):
-        return train.nats(config.make_model(), params, rows), problem["loss"](params, {"bytes": rows}, None)
+        return language.nats(config.make_model(), params, rows), problem["loss"](
+            params, {"bytes": rows}, None
+        )
 
     losses, sums = all_of(params)
     assert losses.shape == (4, 12)
     assert (sums.numerator, sums.denominator) == (pytest.approx(losses.sum(), rel=1e-5), 48)
-    found = train.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
+    found = language.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
     assert found == {"bits_per_byte": pytest.approx(losses.mean() / np.log(2), rel=1e-5)}
     batch = jax.eval_shape(problem["sample"], jax.random.key(0), 0)
     assert batch["bytes"].shape == (4, 13)

@@ -1,0 +1,115 @@
+"""Distances in graphs: the draw against a search in NumPy, the model, its loss and its measure."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.reasoning import graphs, train
+from experiments.reasoning.config import get_config
+from tests.simplicial.small import quickly
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+SMALL = dataclasses.replace(
+    get_config("distances"), features=8, num_heads=2, hidden=8, relations=4, loops=2, length=6, batch_size=3,
+    steps=4, log_every=2, checkpoint_every=4, eval_every=4, warmup_steps=1, schedule_steps=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[graphs.GraphReasoner, Any, Any]:
+    model, key = graphs.make_model(SMALL), jax.random.key(1)
+    batch = graphs.draw(key, 3, 6)
+    return model, quickly(model.init)(key, *batch[:2]), batch
+
+
+def test_answers_are_lengths_of_shortest_paths():
+    """Against breadth-first search from every node; each graph has all kinds of answers in the end."""
+    names, edges, answers = map(np.asarray, graphs.draw(jax.random.key(0), 20, 12))
+    assert (edges.sum(axis=2) == graphs.SUCCESSORS).all()
+    for row in range(20):
+        assert len(set(names[row])) == 12
+        for start in range(12):
+            length, reached, found = 0, {start}, {start: -1}
+            while len(found) < 12:
+                length += 1
+                reached = {int(y) for x in reached for y in np.flatnonzero(edges[row, x])} - set(found)
+                found |= dict.fromkeys(reached, min(length, 5) - 1)
+                if not reached:
+                    found |= {y: 4 for y in range(12) if y not in found}
+            assert [found[y] for y in range(12)] == answers[row, start].tolist()
+    assert set(answers.ravel()) == {-1, 0, 1, 2, 3, 4}
+    assert names.max() == graphs.NAMES - 1  # the names of larger graphs occur in small ones
+
+
+def test_the_numbers_of_nodes_say_nothing(made):
+    model, variables, (names, edges, _) = made
+    order = np.random.default_rng(0).permutation(6)
+
+    @quickly
+    def both(variables):
+        turned = names[:, order], edges[:, order][:, :, order]
+        return model.apply(variables, names, edges), model.apply(variables, *turned)
+
+    plain, turned = map(np.asarray, both(variables))
+    np.testing.assert_allclose(turned, plain[:, order][:, :, order], rtol=1e-4, atol=1e-5)
+    assert np.abs(plain[:, order] - plain).max() > 1e-3
+
+
+def test_the_loss_is_the_mean_over_pairs_of_different_nodes(made):
+    model, variables, (names, edges, answers) = made
+    loss = graphs.problem(SMALL)["loss"]
+    batch = {"names": names, "edges": edges, "answers": answers}
+    logits, sums = quickly(
+        lambda variables: (model.apply(variables, names, edges), loss(variables["params"], batch, None))
+    )(variables)
+    logs = np.asarray(jax.nn.log_softmax(logits))
+    places = np.argwhere(np.asarray(answers) >= 0)
+    each = [logs[row, x, y, answers[row, x, y]] for row, x, y in places]
+    assert sums.denominator == len(places) == 3 * 6 * 5
+    assert sums.numerator == pytest.approx(-np.sum(each), rel=1e-5)
+    right = [logs[row, x, y].argmax() == answers[row, x, y] for row, x, y in places]
+    assert [float(part) for part in sums.metrics["accuracy"]] == [sum(right), len(places)]
+
+
+def test_the_measure_weighs_all_answers_alike(monkeypatch):
+    """A model that always gives one answer is right in a fifth, however often that is the answer."""
+    monkeypatch.setattr(graphs, "TESTED", (6, 9))
+
+    class Constant:
+        def apply(self, variables, names, edges):
+            del variables, names
+            return jnp.broadcast_to(jnp.arange(5.0), (*edges.shape, 5))
+
+    monkeypatch.setattr(graphs, "make_model", lambda config: Constant())
+    found = graphs.make_evaluate(SMALL)({})
+    assert found == {"right/6": pytest.approx(0.2), "right/9": pytest.approx(0.2)}
+
+
+@pytest.mark.slow  # its loss, its measure and the model have cheaper tests
+def test_a_run_trains_and_measures(tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "TESTED", (6,))
+    result = train.main(SMALL, workdir=tmp_path)
+    assert set(result.metrics) >= {"eval/right/6", "loss", "accuracy"}
+    assert result.results == {"parameters": sum(leaf.size for leaf in jax.tree.leaves(result.params))}
+    shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
+    assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "sudoku"}, "task: got 'sudoku', expected one of 'language', 'distances'"),
+        ({"length": 3}, "length: got 3, expected at least 4"),
+        ({"loops": 0}, "loops: got 0, expected at least 1"),
+        ({"relations": 0}, "relations: got 0, expected at least 1"),
+        ({"operators": "x.t"}, "operators: got 'x.t', expected"),
+    ],
+)
+def test_fields_are_checked(fields: dict[str, Any], message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **fields).validate()
