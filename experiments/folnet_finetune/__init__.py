@@ -1,7 +1,7 @@
 """Fine-tuning of FOLNet (Chen 2023) on GLUE, SQuAD 2.0, FOLIO and CLUTRR, and zero-shot GLUE."""
 
 from experiments import runtime
-from experiments.folnet_finetune import load, train
+from experiments.folnet_finetune import claims, load, train
 from experiments.folnet_finetune.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -10,4 +10,5 @@ EXPERIMENT = runtime.Experiment(
     main=train.main,
     default="rte",
     open_model=load.open_model,
+    claims=claims.CLAIMS,
 )
