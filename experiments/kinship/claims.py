@@ -28,10 +28,10 @@ def _figures(stem: str) -> Callable[[Mapping[str, Sequence[Line]]], Mapping[str,
     """Returns the `figures` of a comparison, whose names begin with `stem`."""
 
     def draw(runs: Mapping[str, Sequence[Line]]) -> Mapping[str, Any]:
-        lines = {
-            model.removeprefix("FOLNet "): [line["measurements"]["line"] for line in of_model]
-            for model, of_model in runs.items()
-        }
+        lines = {}
+        for of_model in runs.values():
+            records = [line["measurements"]["line"] for line in of_model]
+            lines[records[0]["model"]] = records
         return {f"{stem}_{name}": figure for name, figure in figures.of_lines(lines).items()}
 
     return draw
@@ -286,7 +286,9 @@ def _with_data(config: Config, folder: Path) -> Config:
 def _published(name: str, lengths: tuple[int, ...], target: float | None) -> Comparison:
     """Returns the comparison of models trained on CLUTRR's graphs of `lengths` facts.
 
-    With a `target`, the mean over the seeds should reach it at 10 facts.
+    With a `target`, the mean over the seeds should reach it at 10 facts. The first attempt, without labels of
+    people with themselves, was given up after its seed 0 had answered .926 of the stories of 10 facts: all of
+    its errors there were in stories that lead back to someone.
     """
     longer = tuple(range(max(lengths) + 1, 11))
     trained = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}"
@@ -303,14 +305,17 @@ def _published(name: str, lengths: tuple[int, ...], target: float | None) -> Com
         )
         return dataclasses.replace(config, data=data, metric_lengths=longer, match="jmc.atp")
 
-    reading = dataclasses.replace(_OTHERS, model=parts.RELATION_AWARE)
+    # Stories lead back to people, of whom models otherwise say that they are their own sisters.
+    alike, named = (dataclasses.replace(of.pairs, selves=True) for of in (_LOOPED, _OTHERS))
+    ours = dataclasses.replace(_LOOPED, pairs=alike)
+    reading = dataclasses.replace(_OTHERS, model=parts.RELATION_AWARE, pairs=named)
     convolving = dataclasses.replace(
-        _OTHERS, model=parts.RGCN, pairs=dataclasses.replace(_OTHERS.pairs, loops=_LAYERS, ahead=0)
+        _OTHERS, model=parts.RGCN, pairs=dataclasses.replace(named, loops=_LAYERS, ahead=0)
     )
-    edges = dataclasses.replace(_LOOPED, model=parts.EDGE_TRANSFORMER)
+    edges = dataclasses.replace(ours, model=parts.EDGE_TRANSFORMER)
     rates = [{"lr": lr} for lr in _PUBLISHED_RATES]
     loops = [{"pairs.test_loops": count} for count in (14, 20)]
-    marked = [{}, {"pairs.test_loops": 4, **_MARKED}]
+    marked = [{}, {"pairs.test_loops": 4, "pairs.selves": False, **_MARKED}]
 
     def model(
         name: str, config: Config, parameters: int, ways: Sequence[Any], compared: bool = True
@@ -340,14 +345,14 @@ def _published(name: str, lengths: tuple[int, ...], target: float | None) -> Com
             ),
         ),
         models=(
-            model("FOLNet jmc.atp", _LOOPED, 36_213, loops),
+            model("FOLNet jmc.atp", ours, 36_213, loops),
             model("relation-aware Transformer", reading, 36_751, marked),
             model("R-GCN", convolving, 36_533, marked),
             model("Edge Transformer", edges, 36_192, loops, compared=False),
         ),
         measure=measure_published,
-        seeds=(0, 1, 2, 3, 4),
-        search_seeds=(100,),
+        seeds=(10, 11, 12, 13, 14),
+        search_seeds=(101,),
         search_by="generated",
         search_steps=SEARCH_STEPS,
         with_data=_with_data,

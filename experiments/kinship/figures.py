@@ -62,9 +62,11 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
     runs = [run for seeds in lines.values() for run in seeds]
     if not any(run["curve"] for run in runs):
         raise ValueError("lines: got no run with an evaluation, expected at least one")
-    title = f"Trained on chains of {' and '.join(map(str, runs[0]['train_lengths']))} facts"
+    *most, last = map(str, runs[0]["train_lengths"])
+    title = f"Trained on chains of {', '.join(most)}{' and ' if most else ''}{last} facts"
     if (count := max(map(len, lines.values()))) > 1:
-        title += f"; mean of {count} seeds, 95 %"
+        fewest = min(map(len, lines.values()))
+        title += f"; mean of {count if fewest == count else f'{fewest} to {count}'} seeds, 95 %"
     lengths, steps, seconds = {}, {}, {}
     for name, seeds in ((shown(model), seeds) for model, seeds in lines.items()):
         lengths[name] = _common(
@@ -73,7 +75,11 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
         if curves := [points(run) for run in seeds if run["curve"]]:
             steps[name] = _common([{point.step: point.value for point in curve} for curve in curves])
             seconds[name] = _by_seconds(curves)
-    frame: dict[str, Any] = {"title": title, "ylim": (-0.03, 1.03), "size": (5.4, 3.4)}
+    frame: dict[str, Any] = {
+        "title": title,
+        "ylim": (-0.03, 1.03),
+        "size": (5.4 if len(lines) <= 6 else 7.2, 3.4),
+    }
     marks = {"longest trained": max(runs[0]["train_lengths"])}
     by_length = runtime.plots.curve_figure(
         lengths, xlabel="facts in the chain, k", ylabel="accuracy", marks=marks, **frame

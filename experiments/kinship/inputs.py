@@ -53,6 +53,7 @@ class Graph:
         names: if positive, people have different tokens, drawn for each problem from so many.
         within: the limit of the labels of pairs, in facts.
         rules: what two relations compose to, for the labels of pairs.
+        selves: whether a person with themselves has a label; see `folnet.kinship.pair_labels`.
     """
 
     people: int
@@ -62,6 +63,7 @@ class Graph:
     names: int = 0
     within: int | None = None
     rules: Mapping[Pair, int] = dataclasses.field(default_factory=lambda: kinship.COMPOSITIONS)
+    selves: bool = False
 
     def __call__(self, source: Source, indices: Iterable[int]) -> Arrays:
         """Returns arrays with the facts in `relation_ids`."""
@@ -76,7 +78,7 @@ class Graph:
         kept = ("input_ids", "attention_mask", "labels", *(("query",) if self.pairs else ()))
         arrays = {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
         if self.pairs:
-            how: Any = {"within": self.within, "rules": self.rules}
+            how: Any = {"within": self.within, "rules": self.rules, "selves": self.selves}
             arrays["pairs"] = kinship.pair_labels(problems, num_people=self.people, **how)
         for row, index in enumerate(indices if self.names else ()):
             drawn = named(source, index, self.names)[: problems[row].num_people]
@@ -94,6 +96,7 @@ class Listed:
         spread: whether there are gaps of random length between facts.
         within: as in `Graph`.
         rules: as in `Graph`.
+        selves: as in `Graph`.
     """
 
     room: Room
@@ -101,6 +104,7 @@ class Listed:
     spread: bool
     within: int | None = None
     rules: Mapping[Pair, int] = dataclasses.field(default_factory=lambda: kinship.COMPOSITIONS)
+    selves: bool = False
 
     @property
     def vocab_size(self) -> int:
@@ -116,7 +120,8 @@ class Listed:
         """Returns arrays whose first 1 + people tokens are those of a `Graph`, with `token_type_ids`."""
         indices = [int(index) for index in indices]
         people, facts = self.room
-        graph = Graph(people, pairs=True, marked=False, names=people, within=self.within, rules=self.rules)
+        labels: Any = {"within": self.within, "rules": self.rules, "selves": self.selves}
+        graph = Graph(people, pairs=True, marked=False, names=people, **labels)
         arrays = graph(source, indices)
         del arrays["relation_ids"]
         more = ((0, 0), (0, 3 * facts))

@@ -80,6 +80,7 @@ class PairConfig:
             problem; "marked": tokens and a relation mark the question's two people.
         supervised: whether a model learns from all pairs that at most max(train_lengths) facts connect, not
             from the question alone.
+        selves: whether these pairs include a person with themselves, who are not their own relative.
         loops: how often the layers are applied, with the same weights; see `folnet.looped`.
         ahead: the largest number of loops before these in training, a random one for each batch, whose
             gradient is not taken.
@@ -91,6 +92,7 @@ class PairConfig:
     read: bool = runtime.added(False)
     people: Literal["alike", "named", "marked"] = runtime.added("alike")
     supervised: bool = runtime.added(False)
+    selves: bool = runtime.added(False)
     loops: int = runtime.added(1)
     ahead: int = runtime.added(0)
     test_loops: int = runtime.added(0)
@@ -112,6 +114,8 @@ class PairConfig:
         runtime.one_of("pairs.people", self.people, (ALIKE, NAMED, MARKED))
         if not self.read and self != PairConfig():
             raise ValueError("pairs.read: got False, expected True where another field of pairs is set")
+        if self.selves and not self.supervised:
+            raise ValueError("pairs.selves: got True, expected False without pairs.supervised")
         if self.supervised and self.people == MARKED:
             raise ValueError("pairs.supervised: got True, expected False where the question is marked")
 

@@ -103,9 +103,9 @@ class Zoo:
         if self.takes_relations(name):
             people = self.data.room(source).people
             names = self.data.largest().people if pairs.people == parts.NAMED else 0
-            return Graph(people, self.data.inverses, pairs.read, marked, names, within, rules)
+            return Graph(people, self.data.inverses, pairs.read, marked, names, within, rules, pairs.selves)
         if pairs.read:
-            return Listed(self.data.largest(), marked, self.data.spread, within, rules)
+            return Listed(self.data.largest(), marked, self.data.spread, within, rules, pairs.selves)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
 
     def _written(self, room: Room) -> Written:

@@ -18,6 +18,8 @@ with logic_zoo.extra("experiments"):
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's colour-blind-safe palette, most distinct colours first."""
 _DASHES = ("-", "--", "-.", ":")
+_INSIDE = 5
+"""Above so many curves the legend stands beside the plot."""
 
 STYLE = {
     "font.size": 9,
@@ -72,14 +74,15 @@ def curve_figure(
         ylog: whether y is logarithmic.
         ylim: range of y.
         marks: positions of vertical lines by label (the longest training length, for example).
-        size: width and height in inches.
+        size: width and height in inches, without a legend that stands beside the plot.
 
     Raises:
         ValueError: with the label of a curve whose arrays differ in length.
     """
     with matplotlib.rc_context(STYLE):
         # Not a pyplot figure, which would stay alive globally until closed.
-        figure = Figure(figsize=size)
+        beside = len(curves) > _INSIDE
+        figure = Figure(figsize=(size[0] + 1.8 * beside, size[1]))
         axes = figure.add_subplot()
         for index, (label, parts) in enumerate(curves.items()):
             arrays = [np.asarray(part, dtype=float) for part in parts]
@@ -88,10 +91,15 @@ def curve_figure(
                 raise ValueError(f"curve {label!r}: got shapes {shapes}, expected vectors of equal length")
             colour = COLOURS[index % len(COLOURS)]
             markers = "o" if len(arrays[0]) <= 12 else None
-            axes.plot(arrays[0], arrays[1], _DASHES[index % 4], color=colour, marker=markers, label=label)
+            dash = _DASHES[(index + index // len(COLOURS)) % 4]  # no two of 32 curves look alike
+            axes.plot(arrays[0], arrays[1], dash, color=colour, marker=markers, label=label)
             if len(arrays) == 4:
                 axes.fill_between(arrays[0], arrays[2], arrays[3], color=colour, alpha=0.15, linewidth=0)
-        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
+        axes.set(xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
+        if beside:
+            figure.suptitle(title, fontsize=STYLE["axes.titlesize"])  # wider than the plot
+        else:
+            axes.set_title(title)
         axes.set_yscale("log" if ylog else "linear")
         places = sorted({float(x) for parts in curves.values() for x in np.asarray(parts[0])})
         if xlog and len(places) <= 12:  # plain values such as 20 and 40 read better than 2 x 10^1
@@ -106,7 +114,9 @@ def curve_figure(
                 label, (x, place), xycoords=("data", "axes fraction"), xytext=(3, 3 * (1 - 2 * place)),
                 textcoords="offset points", rotation=90, va=anchor, fontsize=7, color="#555555",
             )  # fmt: skip
-        if len(curves) > 1:
+        if beside:
+            figure.legend(loc="outside right upper")
+        elif len(curves) > 1:
             axes.legend()
     return figure
 

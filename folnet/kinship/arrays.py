@@ -101,11 +101,12 @@ def pair_labels(
     num_people: int,
     within: int | None = None,
     rules: Mapping[Pair, int] = COMPOSITIONS,
+    selves: bool = False,
 ) -> Int32[np.ndarray, "B T T"]:
     """Returns what y is to x at [1 + x, 1 + y]: the relation that follows from the facts, or `UNRELATED`.
 
-    -1 stands for pairs without a label: those with more than one relation, a person with themselves, [CLS],
-    and padding.
+    -1 stands for pairs without a label: those with more than one relation, a person with themselves unless
+    `selves`, [CLS], and padding.
 
     Args:
       problems: the problems.
@@ -113,6 +114,8 @@ def pair_labels(
       within: pairs that are connected by more facts than this, and not by fewer, have no label either: a
         model that learns from the labels never learns about longer chains than these. None for no limit.
       rules: what two relations compose to.
+      selves: whether a person with themselves is `UNRELATED`: facts may lead back to someone, of whom nothing
+        follows then.
 
     Raises:
       ValueError: If a problem has more people.
@@ -128,7 +131,7 @@ def pair_labels(
         if within is not None:
             apart = distances(problem.facts, size)
             known = np.where((apart > within) & (apart <= size), -1, known)
-        np.fill_diagonal(known, -1)
+        np.fill_diagonal(known, UNRELATED if selves else -1)
         labels[row, 1 : 1 + size, 1 : 1 + size] = known
     return labels
 

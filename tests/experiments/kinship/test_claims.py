@@ -87,7 +87,7 @@ def test_what_was_declared_about_published_graphs(comparison, tmp_path):
     record = claiming.Record(RESULTS, comparison.name)
     if record.declared is not None and record.reported_seeds():
         assert comparison.differences(record.declared["declaration"]) == []
-    assert (comparison.search_by, comparison.seeds) == ("generated", (0, 1, 2, 3, 4))
+    assert (comparison.search_by, comparison.seeds) == ("generated", (10, 11, 12, 13, 14))
     for model in comparison.models:
         assert (model.config.data.clutrr, len(model.search)) == ("clutrr", 4)
         found = comparison.with_data(model.config, tmp_path)

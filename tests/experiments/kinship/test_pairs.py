@@ -40,6 +40,17 @@ def test_nothing_but_query_tells_what_is_asked():
     ).all()
 
 
+def test_labels_of_people_with_themselves_are_a_setting():
+    """Of all models that learn from pairs, whatever they read."""
+    for model, people in (("j.at", "alike"), ("rgcn", "named"), ("bert_pre", "named")):
+        for selves in (False, True):
+            pair = dataclasses.replace(LOOPED, people=people, injection=0.0, selves=selves)
+            batch = train.make_batches(looped(model=model, pairs=pair))(0)
+            place = batch["query"][:, :1]
+            diagonal = np.take_along_axis(np.diagonal(batch["pairs"], axis1=1, axis2=2), place, axis=1)
+            assert (diagonal == (kinship.UNRELATED if selves else -1)).all()
+
+
 def test_training_problems_have_distractors_and_tests_have_none():
     config = looped()
     people = [problem.num_people for problem in config.data.train(0).draw(range(30))]
@@ -132,6 +143,10 @@ def test_a_run_and_its_export(tmp_path):
         (
             {"pairs": PairConfig(read=True, people="marked", supervised=True)},
             r"pairs\.supervised: got True, expected False where the question is marked",
+        ),
+        (
+            {"pairs": PairConfig(read=True, selves=True)},
+            r"pairs\.selves: got True, expected False without pairs\.supervised",
         ),
         ({"model": "rgcn", "pairs": PairConfig()}, "model: got 'rgcn', expected a FOLNet's operators"),
     ],

@@ -31,6 +31,18 @@ def test_curves_are_drawn_with_their_labels_bands_and_marks():
     assert (axes.get_xscale(), axes.get_ylim(), axes.get_xlabel()) == ("log", (0, 2), "length")
 
 
+def test_many_curves_differ_and_their_legend_stands_beside_the_plot():
+    x = np.arange(3)
+    many = {f"model {number}": (x, number + x) for number in range(12)}
+    figure = plots.curve_figure(many, title="Accuracy", xlabel="k", ylabel="accuracy")
+    axes: Any = figure.axes[0]
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 12
+    assert axes.get_legend() is None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [*many]
+    assert figure.get_suptitle() == "Accuracy"
+
+
 @pytest.mark.parametrize("ylog", [False, True])
 def test_a_mark_is_named_where_the_curves_are_not(ylog):
     x = np.arange(1, 30)

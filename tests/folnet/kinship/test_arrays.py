@@ -107,6 +107,16 @@ def test_labels_follow_by_the_given_rules():
         ]
 
 
+def test_people_are_not_their_own_relatives():
+    """With `selves` this is a label; nothing else differs."""
+    plain, selves = (pair_labels(PROBLEMS, num_people=9, selves=chosen) for chosen in (False, True))
+    for row, problem in enumerate(PROBLEMS):
+        people = np.arange(1, 1 + problem.num_people)
+        assert (selves[row, people, people] == UNRELATED).all()
+        selves[row, people, people] = -1
+    np.testing.assert_array_equal(selves, plain)
+
+
 def test_distances_are_those_of_the_shortest_connection():
     facts = [kinship.Fact(0, 0, 1), kinship.Fact(2, 0, 1), kinship.Fact(2, 0, 3)]
     want = [[0, 1, 2, 3, 6], [1, 0, 1, 2, 6], [2, 1, 0, 1, 6], [3, 2, 1, 0, 6], [6, 6, 6, 6, 0]]
