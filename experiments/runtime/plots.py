@@ -18,8 +18,6 @@ with logic_zoo.extra("experiments"):
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's colour-blind-safe palette, most distinct colours first."""
 _DASHES = ("-", "--", "-.", ":")
-_INSIDE = 5
-"""Above so many curves the legend stands beside the plot."""
 
 STYLE = {
     "font.size": 9,
@@ -62,6 +60,7 @@ def curve_figure(
     ylim: tuple[float, float] | None = None,
     marks: Mapping[str, float] | None = None,
     size: tuple[float, float] = (4.8, 3.2),
+    beside: bool = False,
 ) -> Figure:
     """Draws curves in one plot, each with its own colour and dash pattern; `save` writes the figure.
 
@@ -74,14 +73,14 @@ def curve_figure(
         ylog: whether y is logarithmic.
         ylim: range of y.
         marks: positions of vertical lines by label (the longest training length, for example).
-        size: width and height in inches, without a legend that stands beside the plot.
+        size: width and height in inches, without a legend beside the plot.
+        beside: whether the legend stands beside the plot, as that of many curves should.
 
     Raises:
         ValueError: with the label of a curve whose arrays differ in length.
     """
     with matplotlib.rc_context(STYLE):
         # Not a pyplot figure, which would stay alive globally until closed.
-        beside = len(curves) > _INSIDE
         figure = Figure(figsize=(size[0] + 1.8 * beside, size[1]))
         axes = figure.add_subplot()
         for index, (label, parts) in enumerate(curves.items()):

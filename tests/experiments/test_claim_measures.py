@@ -150,9 +150,10 @@ def test_accuracies_on_held_out_and_trained_pairs_are_drawn():
 
 def test_figures_of_kinship_are_those_of_its_records():
     """A line per model."""
-    line = {"measurements": {"line": measured("kinship.operators")["line"]}}
+    line = measured("kinship.operators")["line"]
     draw: Any = DECLARED["kinship.operators"][0].figures
-    found = draw({"FOLNet jmc.atp": [line], "FOLNet j.at": [line]})
+    runs = {name: [{"measurements": {"line": {**line, "model": name}}}] for name in ("jmc.atp", "j.at")}
+    found = draw({f"FOLNet {name}": lines for name, lines in runs.items()})
     assert sorted(found) == [
         "kinship/operators_by_length",
         "kinship/operators_by_seconds",

@@ -34,7 +34,7 @@ def test_curves_are_drawn_with_their_labels_bands_and_marks():
 def test_many_curves_differ_and_their_legend_stands_beside_the_plot():
     x = np.arange(3)
     many = {f"model {number}": (x, number + x) for number in range(12)}
-    figure = plots.curve_figure(many, title="Accuracy", xlabel="k", ylabel="accuracy")
+    figure = plots.curve_figure(many, title="Accuracy", xlabel="k", ylabel="accuracy", beside=True)
     axes: Any = figure.axes[0]
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 12
     assert axes.get_legend() is None
