@@ -15,6 +15,8 @@ from simplicial import SimplicialDecoder
 
 LANGUAGE: Final = "language"
 DISTANCES: Final = "distances"
+NAMES = 48
+"""The number of names of nodes, and so the most nodes of a graph."""
 
 
 @dataclasses.dataclass
@@ -84,6 +86,8 @@ class Config(runtime.RunConfig):
         ):
             runtime.at_least(name, getattr(self, name), 1)
         runtime.at_least("length", self.length, 4 if self.task == DISTANCES else 1)
+        if self.task == DISTANCES and self.length > NAMES:
+            raise ValueError(f"length: got {self.length}, expected at most {NAMES} nodes")
         for name in ("every", "warmup_steps", "weight_decay"):
             runtime.at_least(name, getattr(self, name), 0)
         runtime.at_least("schedule_steps", self.schedule_steps, self.warmup_steps + 1)
@@ -91,7 +95,7 @@ class Config(runtime.RunConfig):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected more than 0")
         if self.task == DISTANCES:
-            self.folnet(1)
+            self.folnet()
 
     def make_model(self) -> SimplicialDecoder:
         """Builds the language model."""
@@ -107,14 +111,14 @@ class Config(runtime.RunConfig):
             logit=self.logit,
         )
 
-    def folnet(self, names: int) -> FOLNetConfig:
-        """Returns the settings of the FOLNet for graphs, whose nodes have so many names.
+    def folnet(self) -> FOLNetConfig:
+        """Returns the settings of the FOLNet for graphs.
 
         Raises:
             ValueError: the operators are unknown.
         """
         return FOLNetConfig(
-            vocab_size=names,
+            vocab_size=NAMES,
             relation_vocab_size=2,  # an edge; a node and itself
             hidden_size=self.features,
             relation_size=self.relations,

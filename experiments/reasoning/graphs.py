@@ -20,7 +20,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from experiments import runtime
-from experiments.reasoning.config import Config
+from experiments.reasoning.config import NAMES, Config
 from folnet import FOLNetConfig
 from folnet.looped import LoopedFOLNet
 
@@ -28,7 +28,6 @@ SUCCESSORS = 2
 CLASSES = 5
 TESTED = (12, 24, 48)
 """Numbers of nodes in the tests."""
-NAMES = max(TESTED)
 TEST_GRAPHS = 64
 INJECTION = 0.5
 """How much of the edges is added before each loop; see `LoopedFOLNet`."""
@@ -73,7 +72,7 @@ class GraphReasoner(nn.Module):
 
 def make_model(config: Config) -> GraphReasoner:
     """Returns the model; raises ValueError if settings do not fit."""
-    return GraphReasoner(config.folnet(NAMES), config.loops)
+    return GraphReasoner(config.folnet(), config.loops)
 
 
 def problem(config: Config) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def test_answers_are_lengths_of_shortest_paths():
                     found |= {y: 4 for y in range(12) if y not in found}
             assert [found[y] for y in range(12)] == answers[row, start].tolist()
     assert set(answers.ravel()) == {-1, 0, 1, 2, 3, 4}
+    assert graphs.NAMES >= max(graphs.TESTED)
     assert names.max() == graphs.NAMES - 1  # the names of larger graphs occur in small ones
 
 
@@ -105,6 +106,7 @@ def test_a_run_trains_and_measures(tmp_path, monkeypatch):
     [
         ({"task": "sudoku"}, "task: got 'sudoku', expected one of 'language', 'distances'"),
         ({"length": 3}, "length: got 3, expected at least 4"),
+        ({"length": 49}, "length: got 49, expected at most 48 nodes"),
         ({"loops": 0}, "loops: got 0, expected at least 1"),
         ({"relations": 0}, "relations: got 0, expected at least 1"),
         ({"operators": "x.t"}, "operators: got 'x.t', expected"),
