@@ -119,8 +119,8 @@ class Config(runtime.RunConfig):
         runtime.config.check_types(self)
         runtime.one_of("task", self.task, tasks.TASKS)
 
-        zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
-        zero += ("new_vocabulary",)
+        zero = ("steps", "eval_every", "checkpoint_every", "length", "new_vocabulary")
+        zero += ("lr", "eps", "weight_decay", "clip")
         one = ("epochs", "batch_size", "log_every", "eval_batch_size", "seeds")
         for name in (*zero, *one):
             runtime.at_least(name, getattr(self, name), int(name in one))

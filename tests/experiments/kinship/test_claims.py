@@ -84,8 +84,14 @@ def test_models_that_are_compared_learn_from_the_same_problems():
                 assert getattr(model.config, name) == getattr(ours.config, name), (model.name, name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("comparison", claims.CLAIMS[1:], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        pytest.param(comparison, marks=[pytest.mark.slow] * (len(comparison.models) == 10))
+        for comparison in claims.CLAIMS[1:]
+    ],
+    ids=lambda c: c.name,
+)
 def test_all_models_have_the_declared_parameters_with_every_setting(comparison):
     for model in comparison.models:
         for settings in model.search:
@@ -95,7 +101,7 @@ def test_all_models_have_the_declared_parameters_with_every_setting(comparison):
 
 
 def test_all_models_have_the_declared_parameters_with_their_first_setting():
-    """The slow test above has all settings and comparisons; the runner checks every run."""
+    """The slow cases above have all settings; the runner checks every run."""
     for model in claims.GENERALIZATION.models:
         of: Any = model.configured(model.search[0], 0, 2000)
         params = jax.eval_shape(train.make_init(of.make(of.model)), jax.random.key(0))

@@ -63,6 +63,9 @@ def test_the_numbers_of_nodes_say_nothing(made):
 
 def test_the_loss_is_the_mean_over_pairs_of_different_nodes(made):
     model, variables, (names, edges, answers) = made
+    state = train.abstract_state(SMALL)  # the task chooses what is trained
+    shapes = jax.tree.map(lambda leaf: leaf.shape, variables["params"])
+    assert jax.tree.map(lambda leaf: leaf.shape, state.params) == shapes
     loss = graphs.problem(SMALL)["loss"]
     batch = {"names": names, "edges": edges, "answers": answers}
     logits, sums = quickly(
