@@ -1,7 +1,7 @@
 """FOLNet and Transformers on kinship problems: trained on short chains of facts, tested on long ones."""
 
 from experiments import runtime
-from experiments.kinship import claims, load, showcase, tour, train
+from experiments.kinship import claims, clutrr_claims, load, showcase, tour, train
 from experiments.kinship.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -17,5 +17,5 @@ EXPERIMENT = runtime.Experiment(
         data="No external data: `folnet.kinship` generates the problems.",
         limits="Only chains of facts about synthetic families; it knows no other relations.",
     ),
-    claims=claims.CLAIMS,
+    claims=claims.CLAIMS + clutrr_claims.CLAIMS,
 )

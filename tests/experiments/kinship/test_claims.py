@@ -9,11 +9,13 @@ from typing import Any, cast
 import jax
 import pytest
 
-from experiments.kinship import claims, measures, train
+from experiments.kinship import claims, clutrr_claims, measures, train
 from experiments.kinship.config import get_config
 from experiments.runtime.claims import Run
 from folnet import kinship
 from tests.experiments.kinship.test_clauses import knowing
+
+_COMPARISONS = claims.CLAIMS[1:] + clutrr_claims.CLAIMS
 
 
 @pytest.mark.parametrize("comparison", [claims.GENERALIZATION, claims.K234], ids=lambda c: c.name)
@@ -60,24 +62,10 @@ def test_how_far_clauses_explain_a_run(tmp_path, monkeypatch):
     assert found == {"mean": 0.5, "agreement": 1.0, "recovered": 61, "clauses": 61}
 
 
-@pytest.mark.parametrize("comparison", [claims.CLUTRR_K23, claims.CLUTRR_K234], ids=lambda c: c.name)
-def test_what_was_declared_about_published_graphs(comparison, tmp_path):
-    """The published tests choose nothing."""
-    assert (comparison.search_by, comparison.seeds) == ("generated", (10, 11, 12, 13, 14))
-    for model in comparison.models:
-        assert (model.config.data.clutrr, len(model.search)) == ("clutrr", 4)
-        found = comparison.with_data(model.config, tmp_path)
-        assert found.data == dataclasses.replace(model.config.data, clutrr=str(tmp_path))
-    targets = {claim.id: (claim.tests, claim.target) for claim in comparison.claims}
-    short = "clutrr.graph.k23", (), None
-    name, tests, target = short if comparison is claims.CLUTRR_K23 else ("clutrr.graph.k234", ("mean",), 0.95)
-    assert targets == {name: (tests, target), f"{name}.baselines": (("unpaired",), None)}
-
-
 def test_models_that_are_compared_learn_from_the_same_problems():
     """Whatever else differs: names, marks, loops, rates."""
     same = ("data", "batch_size", "warmup_steps", "clip", "b1", "b2", "weight_decay", "metric_lengths")
-    for comparison in claims.CLAIMS[1:]:
+    for comparison in _COMPARISONS:
         ours, *others = comparison.models
         for model in others:
             for name in same:
@@ -88,7 +76,7 @@ def test_models_that_are_compared_learn_from_the_same_problems():
     "comparison",
     [
         pytest.param(comparison, marks=[pytest.mark.slow] * (len(comparison.models) == 10))
-        for comparison in claims.CLAIMS[1:]
+        for comparison in _COMPARISONS
     ],
     ids=lambda c: c.name,
 )
