@@ -74,6 +74,8 @@ class FOLNetConfig(ModelConfig):
         classification otherwise.
       pretrain_loss: the losses the heads were pretrained with: "MLM", "NSP", "SOP", separated by dots. Only a
         record, which tells users of the sentence head what it predicts.
+      labels: names of the labels, in their order; () if they have none. In config.json: `id2label`.
+      foreign: JSON of the keys of config.json that belong to other programs, which saving keeps.
       dtype: name of the type to compute in. Parameters, softmax and sums use at least float32.
       remat: what the backward pass recomputes, layer by layer, to save memory: "none"; one of JAX's policies,
         "nothing_saveable" (keeps only a layer's inputs), "dots_saveable" or

@@ -6,6 +6,9 @@
 Files are written under temporary names and renamed when complete.
 """
 
+import dataclasses
+import difflib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +28,7 @@ from logic_zoo import folders
 from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
 
 MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
+_NAMES, _NUMBERS = "id2label", "label2id"
 
 
 class Pretrained:
@@ -45,7 +49,9 @@ class Pretrained:
         given = {name: array.shape for name, array in table.items()}
         parameters.complain("params", self, parameters.misfits(parameters.shapes(self), given))
         weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-        folders.write(directory, self.config.model_type, type(self).__name__, self.config.to_dict(), weights)
+        folders.write(
+            directory, self.config.model_type, type(self).__name__, _described(self.config), weights
+        )
 
     @classmethod
     def from_pretrained[M: nn.Module](
@@ -83,6 +89,40 @@ def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
     """
     kind, architecture, fields = folders.read(directory, MODEL_TYPES, "a FOLNet")
     try:
-        return MODEL_TYPES[kind].from_dict(fields), architecture
+        return _settings(MODEL_TYPES[kind], fields), architecture
     except (ValueError, TypeError, LookupError) as error:
         raise ValueError(f"{Path(directory) / CONFIG_FILE}: {error}") from error
+
+
+def _described(config: ModelConfig) -> dict[str, Any]:
+    """Returns settings as config.json has them: names of labels by number, and keys of other programs."""
+    fields = config.to_dict()
+    labels, foreign = fields.pop("labels"), json.loads(fields.pop("foreign") or "{}")
+    if labels:
+        fields[_NAMES] = {str(number): name for number, name in enumerate(labels)}
+        fields[_NUMBERS] = {name: number for number, name in enumerate(labels)}
+    return {**foreign, **fields}
+
+
+def _settings[Config: ModelConfig](kind: type[Config], described: Mapping[str, Any]) -> Config:
+    """Returns the settings in config.json; keys that no field is similar to are kept as `foreign`."""
+    own = {field.name for field in dataclasses.fields(kind)} - {"labels", "foreign"}
+    fields = {name: value for name, value in described.items() if name in own}
+    others = {name: value for name, value in described.items() if name not in own | {_NAMES, _NUMBERS}}
+    for name in others:
+        if near := difflib.get_close_matches(name, own, 1, cutoff=0.85):
+            raise ValueError(f"fields: got {name!r}, expected {near[0]!r}")
+    if names := described.get(_NAMES):
+        fields["labels"] = _labels(names)
+        fields.setdefault("num_labels", len(names))
+    if others:
+        fields["foreign"] = json.dumps(others, sort_keys=True)
+    return kind.from_dict(fields)
+
+
+def _labels(names: Any) -> tuple[str, ...]:
+    """Returns the names in their order; raises ValueError unless they are numbered from 0."""
+    numbers = [str(number) for number in range(len(names))]
+    if not isinstance(names, dict) or sorted(names) != sorted(numbers):
+        raise ValueError(f"{_NAMES}: got {names!r}, expected a name for each number from 0")
+    return tuple(names[number] for number in numbers)

@@ -68,6 +68,8 @@ class ModelConfig:
     problem_type: ProblemType | None = None
     pretrain_loss: str = "MLM.NSP"
     dtype: str = "float32"
+    labels: tuple[str, ...] = ()
+    foreign: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field out of range, with its value and what was expected."""
@@ -91,9 +93,18 @@ class ModelConfig:
             raise misfit("initializer_range", self.initializer_range, "a number")
         _check_pretrain_loss(self.pretrain_loss)
         _check_dtype(self.dtype)
+        if not (isinstance(self.labels, tuple) and all(isinstance(name, str) for name in self.labels)):
+            raise misfit("labels", self.labels, "a tuple of names")
+        if self.labels and (len(self.labels), len(set(self.labels))) != (self.num_labels, self.num_labels):
+            raise misfit("labels", self.labels, f"num_labels = {self.num_labels} different names, or none")
 
     def replace(self: C, **changes: Any) -> C:
-        """Returns a copy with some fields changed; raises ValueError for unknown names and bad values."""
+        """Returns a copy with some fields changed; raises ValueError for unknown names and bad values.
+
+        With another number of labels their names are dropped, unless new ones are given.
+        """
+        if changes.get("num_labels", self.num_labels) != self.num_labels:
+            changes = {"labels": (), **changes}
         return self.from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +119,8 @@ class ModelConfig:
             raise ValueError(
                 f"fields: got {', '.join(map(repr, unknown))}, expected only {', '.join(sorted(known))}"
             )
+        if isinstance(names := fields.get("labels"), list):  # as JSON has a tuple
+            fields = {**fields, "labels": tuple(names)}
         return cls(**fields)
 
 

@@ -10,10 +10,10 @@ Nothing is downloaded. A vocabulary is a text file with one piece per line; its 
 
 import functools
 import hashlib
+import json
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,17 +21,15 @@ import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int, Int32, Int64
 
-from folnet.settings import at_least
+from folnet import wordpieces
+from folnet.wordpieces import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK
+from logic_zoo import folders
 from logic_zoo.writing import write_whole
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Tokens that every vocabulary contains."""
-
-CONTINUATION = "##"
-"""Prefix of a piece that continues a word."""
+VOCABULARY_FILE, SETTINGS_FILE = "vocab.txt", "tokenizer_config.json"
+"""Files of a tokenizer in a model's directory."""
 
 _SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
-_REPEATED = 4096  # repetitions of a word in one string passed to the trainer
 
 
 class Pieces(NamedTuple):
@@ -108,6 +106,37 @@ class WordPieceTokenizer:
         write_whole(path, "".join(f"{piece}\n" for piece in self.vocabulary))
 
     @classmethod
+    def from_pretrained(cls, directory: str | os.PathLike[str]) -> "WordPieceTokenizer":
+        """Reads vocab.txt and the casing in tokenizer_config.json; without this file text is lowercased.
+
+        Raises:
+            ValueError: If a file is missing or damaged; names the file and the problem.
+        """
+        path = Path(directory).expanduser() / SETTINGS_FILE
+        lowercase = True
+        if path.exists():
+            with folders.naming(path, "the settings of a tokenizer"):
+                found = json.loads(path.read_text(encoding="utf-8"))
+            lowercase = found.get("do_lower_case", True) if isinstance(found, dict) else None
+            if not isinstance(lowercase, bool):
+                raise ValueError(f"{path}: got do_lower_case {lowercase!r}, expected true or false")
+        return cls.from_vocabulary(path.with_name(VOCABULARY_FILE), lowercase=lowercase)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Writes vocab.txt, tokenizer_config.json with the casing, and tokenizer.json.
+
+        `transformers.AutoTokenizer` reads them, too.
+        """
+        names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.lowercase, **names}
+        whole = tokenizers.Tokenizer.from_str(self._model.to_str())
+        whole.add_special_tokens(list(SPECIAL_TOKENS))
+        whole.post_processor = tokenizers.processors.BertProcessing((SEP, self.sep_id), (CLS, self.cls_id))
+        self.save(Path(directory) / VOCABULARY_FILE)
+        write_whole(Path(directory) / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
+        write_whole(Path(directory) / "tokenizer.json", whole.to_str(pretty=True))
+
+    @classmethod
     def train(
         cls,
         texts: Iterable[str],
@@ -133,40 +162,10 @@ class WordPieceTokenizer:
         Raises:
             ValueError: If a number is too small or the texts contain no word.
         """
-        at_least(1, min_frequency=min_frequency, max_alphabet=max_alphabet)
-        words = _count_words(texts, lowercase)
-        counts: Counter[str] = Counter()
-        for word, count in words.items():
-            for character in word:
-                counts[character] += count
-        if not counts:
-            raise ValueError("texts: got no word, expected at least one")
-        kept = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:max_alphabet])
-        continued = {character for word in words for character in word[1:]}
-        first = [*SPECIAL_TOKENS, *kept, *(CONTINUATION + c for c in kept if c in continued)]
-        if vocab_size < len(first):
-            raise ValueError(
-                f"vocab_size: got {vocab_size}, expected at least {len(first)} for the special tokens and "
-                "all characters (or a smaller max_alphabet)"
-            )
-        model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token=UNK))
-        model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-        trainer = tokenizers.trainers.WordPieceTrainer(
-            vocab_size=vocab_size,
-            min_frequency=min_frequency,
-            show_progress=False,
-            # Left to the library, the ids of characters follow a hash table, which differs between processes,
-            # and ids break ties between equally frequent pairs. "Special" tokens have fixed ids.
-            special_tokens=first,
-            limit_alphabet=len(kept),
-            initial_alphabet=kept,
-            continuing_subword_prefix=CONTINUATION,
+        pieces = wordpieces.learned(
+            texts, vocab_size, min_frequency=min_frequency, max_alphabet=max_alphabet, lowercase=lowercase
         )
-        keep = set(kept)
-        known = ((word, count) for word, count in sorted(words.items()) if keep.issuperset(word))
-        model.train_from_iterator(_repeated(known), trainer)
-        ids = model.get_vocab()
-        return cls(sorted(ids, key=ids.__getitem__), lowercase=lowercase)
+        return cls(pieces, lowercase=lowercase)
 
     def __reduce__(self):
         """Pickles the pieces, from which another process rebuilds the tokenizer."""
@@ -361,21 +360,3 @@ def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
     model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     model.decoder = tokenizers.decoders.WordPiece(prefix=CONTINUATION)
     return model
-
-
-def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    """Counts the words of texts."""
-    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
-    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
-    words: Counter[str] = Counter()
-    for text in texts:
-        words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-    return words
-
-
-def _repeated(words: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """Yields words as often as counted, thousands per string, since the library does not accept counts."""
-    for word, count in words:
-        while count > 0:
-            yield f"{word} " * min(count, _REPEATED)
-            count -= _REPEATED

@@ -20,7 +20,8 @@ from folnet import kinship
 from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr_graphs import Published
 from folnet.tasks.clutrr_joined import Joined
-from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
+from folnet.tokenization import WordPieceTokenizer
+from folnet.wordpieces import CLS, PAD, SEP, SPECIAL_TOKENS
 
 Arrays = dict[str, np.ndarray]
 """`input_ids` [B, T], `attention_mask` [B, T] and `labels` [B]; also `relation_ids` [B, T, T, ...] for graphs

@@ -22,7 +22,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from folnet.tasks.interface import Example, SequenceTask
-from folnet.tokenization import MASK, WordPieceTokenizer, truncated
+from folnet.tokenization import WordPieceTokenizer, truncated
+from folnet.wordpieces import MASK
 
 GAO = "Gao, Fisch, Chen (ACL 2021), Table 1 (manual templates and label words)"
 

@@ -63,6 +63,26 @@ def test_what_is_written(saved):
         assert file.metadata() == {"format": "flax"}  # without it other libraries refuse the file
 
 
+def test_keys_of_other_programs_and_names_of_labels(tmp_path):
+    """Saving a loaded model keeps both; with another number of labels their names are dropped."""
+    model = FOLNetForSequenceClassification(CONFIG.replace(num_labels=3, labels=("no", "perhaps", "yes")))
+    model.save_pretrained(tmp_path, small.draw(model))
+    path = tmp_path / "config.json"
+    described = json.loads(path.read_text())
+    assert described["id2label"] == {"0": "no", "1": "perhaps", "2": "yes"}
+    assert described["label2id"] == {"no": 0, "perhaps": 1, "yes": 2}
+    assert not {"labels", "foreign"} & set(described)
+    others = {"transformers_version": "5.0", "auto_map": {"AutoConfig": "a.B"}}
+    path.write_text(json.dumps(described | others))
+    found, params = FOLNetForSequenceClassification.from_pretrained(tmp_path)
+    assert found.config.labels == ("no", "perhaps", "yes")
+    found.save_pretrained(tmp_path / "again", params)
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == described | others
+    assert found.config.replace(num_labels=2).labels == ()
+    with pytest.raises(ValueError, match=r"labels: got .* expected num_labels = 3 different names"):
+        found.config.replace(labels=("no", "yes", "no"))
+
+
 def test_another_class_takes_the_encoder(saved):
     """Its own head is initialized with a key and an error without one; settings can be changed."""
     directory, params = saved
@@ -134,8 +154,12 @@ def not_ours(path):
     path.write_text('{"model_type": "bert"}')
 
 
-def unknown(path):
-    path.write_text('{"model_type": "folnet", "layers": 3}')
+def misspelt(path):
+    path.write_text('{"model_type": "folnet", "hidden_sizes": 3}')
+
+
+def misnumbered(path):
+    path.write_text('{"model_type": "folnet", "id2label": {"1": "no", "2": "yes"}}')
 
 
 def empty_list(path):
@@ -150,7 +174,8 @@ def empty_list(path):
         ("config.json", scribble, "got a damaged file"),
         ("config.json", empty_list, r"got model_type \[\], expected 'folnet'"),
         ("config.json", not_ours, "got model_type 'bert', expected 'folnet'"),
-        ("config.json", unknown, "fields: got 'layers', expected only"),
+        ("config.json", misspelt, "fields: got 'hidden_sizes', expected 'hidden_size'"),
+        ("config.json", misnumbered, "id2label: got {'1': 'no', '2': 'yes'}, expected a name for each"),
         ("model.safetensors", lambda path: path.unlink(), "got no such file"),
         ("model.safetensors", truncate, "got a damaged file"),
         ("model.safetensors", scribble, "got a damaged file"),

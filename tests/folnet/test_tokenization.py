@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
-from folnet.tokenization import MASK, SPECIAL_TOKENS, WordPieceTokenizer, _repeated, truncated
+from folnet.tokenization import WordPieceTokenizer, truncated
+from folnet.wordpieces import MASK, SPECIAL_TOKENS, _repeated
+from tests.folnet import small_tasks
 
 TEXTS = [
     "The unaffable man doesn't RUN; he unaffably walks.",
@@ -329,3 +332,38 @@ def test_bad_arguments(tokenizer, tmp_path):
         tokenizer(["a"], ["c"], length=2)
     with pytest.raises(ValueError, match="second: got 0 rows, expected 1 as in first"):
         tokenizer.assemble([[7]], [], length=9)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_directory_keeps_the_casing(lowercase, tmp_path):
+    """So does a vocabulary alone, whose text is lowercased."""
+    own = small_tasks.tokenizer(lowercase)
+    own.save_pretrained(tmp_path)
+    found = WordPieceTokenizer.from_pretrained(tmp_path)
+    assert found.fingerprint == own.fingerprint
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert WordPieceTokenizer.from_pretrained(tmp_path).lowercase
+
+
+def test_the_file_of_the_tokenizers_library_has_the_same_ids(tmp_path):
+    """With the special tokens around one text and two."""
+    own = small_tasks.tokenizer()
+    own.save_pretrained(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for texts in (("The dog sat.",), ("A cat ran", "She saw [MASK].")):
+        found = library.encode(texts[0], texts[1] if texts[1:] else None)
+        inputs = own([texts[0]], None if len(texts) == 1 else [texts[1].replace("[MASK]", "")], length=12)
+        kept = [token for token in found.ids if token != own.mask_id]
+        assert kept == inputs.input_ids[0][inputs.attention_mask[0]].tolist()
+        assert found.ids.count(own.mask_id) == texts[-1].count("[MASK]")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "got a damaged file"), ('{"do_lower_case": 1}', "got do_lower_case 1, expected true or false")],
+)
+def test_damaged_settings_of_a_tokenizer(text, message, tmp_path):
+    small_tasks.tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(ValueError, match=f"tokenizer_config.json: {message}"):
+        WordPieceTokenizer.from_pretrained(tmp_path)
