@@ -24,6 +24,19 @@ hypothesis.settings.load_profile("tests")
 gc.set_threshold(100_000, 20, 50)  # tracing makes many objects, and collecting them took a tenth of the time
 
 
+_RUNS = {"boxworld_run", "folnet_run", "mathematics_run", "finished", "finished_looped"}
+"""Fixtures that several files use and that take long: the files that use one run in the same worker."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items):
+    """Gives each worker whole files (`--dist=loadgroup`), so that what a file prepares is prepared once."""
+    files = {item.path for item in items if _RUNS.intersection(item.fixturenames)}
+    for item in items:
+        name = "runs" if item.path in files else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(name))
+
+
 def pytest_collection_finish():
     """What is imported stays: the garbage collector need not look at it again."""
     gc.collect()

@@ -64,15 +64,15 @@ def test_injection_adds_the_base_atoms_before_every_loop():
         for of_first, of_given, axis in zip(first, given, (-1, 1), strict=True)
     ]
     reasoner: Any = Reasoner(CONFIG)
-    want = reasoner.apply({"params": params()["reasoner"]}, *added, None)[-1]
+    want = small.quickly(lambda p: reasoner.apply({"params": p}, *added, None)[-1])(params()["reasoner"])
     for got, expected in zip(second, want, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_a_call_may_loop_more_often():
     model: Any = LoopedFOLNet(CONFIG, num_loops=1)
-    longer = model.apply({"params": params()}, IDS, TYPES, relation_ids=RELATIONS, num_loops=3)
-    for (_, got), (_, want) in zip(longer, states(num_loops=3), strict=True):
+    run = small.quickly(lambda p: model.apply({"params": p}, IDS, TYPES, relation_ids=RELATIONS, num_loops=3))
+    for (_, got), (_, want) in zip(run(params()), states(num_loops=3), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
@@ -88,7 +88,8 @@ def test_loops_ahead_come_before_those_that_are_returned():
     want = states(num_loops=3, injection=0.5)
     for ahead in range(3):
         np.testing.assert_allclose(traced(params(), ahead), want[ahead][1], atol=1e-5)
-    np.testing.assert_allclose(after(params(), 2), want[2][1], atol=1e-5)
+    fixed = small.quickly(lambda p: after(p, 2))
+    np.testing.assert_allclose(fixed(params()), want[2][1], atol=1e-5)
 
 
 def test_loops_ahead_have_no_gradient():

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from experiments.kinship.config import Config
-from experiments.kinship.parts import DataConfig, SizeConfig
+from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig
 
 SIZES = SizeConfig(
     hidden_size=8,
@@ -30,3 +30,13 @@ def small(**fields: Any) -> Config:
 def with_data(**fields: Any) -> Config:
     """Returns `small` with these fields of `data` replaced."""
     return small(data=dataclasses.replace(DATA, **fields))
+
+
+LOOPED = PairConfig(read=True, supervised=True, loops=2, test_loops=3, injection=0.5)
+
+
+def looped(**fields: Any) -> Config:
+    """Returns `small` with a looped FOLNet whose training problems have distractors."""
+    config = small(model="j.at", match="", pairs=dataclasses.replace(LOOPED))
+    data = dataclasses.replace(config.data, irrelevant=2, varied=True)
+    return dataclasses.replace(config, data=data, **fields)

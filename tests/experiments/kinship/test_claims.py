@@ -15,6 +15,17 @@ from experiments.runtime.claims import Run
 from folnet import kinship
 from tests.experiments.kinship.test_clauses import knowing
 
+_COUNTS: dict[str, int] = {}
+
+
+def counted(model: Any) -> int:
+    """Returns its number of parameters, traced once for all settings that have the same model."""
+    if (name := repr(model)) not in _COUNTS:
+        params = jax.eval_shape(train.make_init(model), jax.random.key(0))
+        _COUNTS[name] = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return _COUNTS[name]
+
+
 _COMPARISONS = claims.CLAIMS[1:] + clutrr_claims.CLAIMS
 
 
@@ -84,16 +95,14 @@ def test_all_models_have_the_declared_parameters_with_every_setting(comparison):
     for model in comparison.models:
         for settings in model.search:
             of: Any = model.configured(settings, 0, 2000)
-            params = jax.eval_shape(train.make_init(of.make(of.model)), jax.random.key(0))
-            assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters, model.name
+            assert counted(of.make(of.model)) == model.parameters, model.name
 
 
 def test_all_models_have_the_declared_parameters_with_their_first_setting():
     """The slow cases above have all settings; the runner checks every run."""
     for model in claims.GENERALIZATION.models:
         of: Any = model.configured(model.search[0], 0, 2000)
-        params = jax.eval_shape(train.make_init(of.make(of.model)), jax.random.key(0))
-        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters, model.name
+        assert counted(of.make(of.model)) == model.parameters, model.name
 
 
 def test_the_first_model_is_the_preset():
@@ -110,9 +119,7 @@ def test_it_compares_the_preset_of_the_published_weights_without_a_limit_of_time
     assert (first, second) == (preset.for_model("jmc.atp"), preset.for_model("j.at"))
     for model in claims.OPERATORS.models:
         of: Any = model.config
-        module = of.make(of.model)
-        params = jax.eval_shape(train.make_init(module), jax.random.key(0))
-        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        assert counted(of.make(of.model)) == model.parameters
 
 
 def test_budgets_and_seeds_are_as_declared():

@@ -12,9 +12,9 @@ from absl import flags
 from experiments import runtime
 from experiments.kinship import clauses, measures, train
 from experiments.kinship.clauses import Clause
-from experiments.kinship.parts import PairConfig
 from folnet import kinship
 from tests.experiments.kinship.small import small
+from tests.folnet import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -103,25 +103,19 @@ def test_a_report_is_text_and_a_picture():
     assert len(axes.texts) == len(kinship.COMPOSITIONS)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of a model that says what everyone is to everyone."""
-    folder = tmp_path_factory.mktemp("clauses") / "run"
-    config = small(model="j.a", match="", pairs=PairConfig(read=True, loops=1, test_loops=2))
-    return folder, train.main(config, workdir=folder)["j.a"].params
-
-
-def test_a_runs_probabilities_are_those_after_its_loops_of_tests(run):
-    folder, params = run
-    probabilities, config = clauses.of_run(folder)
+def test_a_runs_probabilities_are_those_after_its_loops_of_tests(finished_looped):
+    config, workdir, results = finished_looped
+    probabilities, read = clauses.of_run(workdir)
+    assert read.pairs == config.pairs
     batch = train.make_batches(config)(0)
-    want = measures.apply(config.make("j.a"), params, batch, num_loops=2)[-1]
+    model, params = config.make("j.at"), results["j.at"].params
+    want = small_folnet.quickly(lambda p: measures.apply(model, p, batch, num_loops=3)[-1])(params)
     np.testing.assert_allclose(probabilities(batch), jax.nn.softmax(want, axis=-1), atol=1e-5)
 
 
-def test_the_program_writes_text_numbers_and_a_picture(run, tmp_path, monkeypatch, capsys):
+def test_the_program_writes_text_numbers_and_a_picture(finished_looped, tmp_path, monkeypatch, capsys):
     given = flags.FlagValues()
-    flags.DEFINE_string("run", str(run[0]), "", flag_values=given)
+    flags.DEFINE_string("run", str(finished_looped[1]), "", flag_values=given)
     flags.DEFINE_string("out", str(tmp_path / "out"), "", flag_values=given)
     flags.DEFINE_integer("problems", 5, "", flag_values=given)
     given([sys.argv[0]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import baselines
-from experiments.kinship import load, measures, parts, train
+from experiments.kinship import load, measures, pairs, parts, train
 from experiments.kinship.config import Config
 from experiments.kinship.parts import PairConfig
 from experiments.kinship.zoo import EXAMPLE
@@ -137,6 +137,18 @@ def test_only_bert_normalizes_after_each_layer():
     assert found == {parts.BERT: False, parts.BERT_PRE: True, parts.T5: True}
 
 
+def test_an_exported_function_gives_the_models_answers():
+    """The slow test below does the same for a run."""
+    config = looped(parts.BERT_PRE, ahead=2)
+    model, params, batch = made(config)
+    exportable = load.of_kinship(config, params)
+    found = exportable.function(params, {key: batch[key] for key in exportable.inputs})["logits"]
+    rows, (x, y) = np.arange(4), batch["query"].T
+    want = logits(model, params, batch)[-1][rows, x, y][:, pairs.ASKED]
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+@pytest.mark.slow
 def test_a_run_and_its_export(tmp_path):
     config = looped(parts.BERT_PRE, ahead=2)
     result = train.main(config, workdir=tmp_path)[parts.BERT_PRE]

@@ -1,7 +1,6 @@
 """Models that answer from the question's pair of people: their logits, their loss, a run."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,22 +8,12 @@ import numpy as np
 import pytest
 
 from experiments.kinship import load, measures, pairs, train
-from experiments.kinship.config import Config
 from experiments.kinship.parts import PairConfig
 from folnet import kinship
-from tests.experiments.kinship.small import small
+from tests.experiments.kinship.small import LOOPED, looped
 from tests.folnet import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
-LOOPED = PairConfig(read=True, supervised=True, loops=2, test_loops=3, injection=0.5)
-
-
-def looped(**fields: Any) -> Config:
-    """Returns `small` with a looped FOLNet whose training problems have distractors."""
-    config = small(model="j.at", match="", pairs=dataclasses.replace(LOOPED))
-    data = dataclasses.replace(config.data, irrelevant=2, varied=True)
-    return dataclasses.replace(config, data=data, **fields)
 
 
 def test_nothing_but_query_tells_what_is_asked():
@@ -117,13 +106,13 @@ def test_the_first_loop_is_taught_if_others_went_ahead():
     assert float(pairs.loss(every, batch, config.pairs, 1).numerator) == pytest.approx(np.mean(alone))
 
 
-def test_a_run_and_its_export(tmp_path):
+def test_a_run_and_its_export(finished_looped):
     """Four steps, a summary with the metric, and the model as a function of named arrays."""
-    config = looped()
-    result = train.main(config, workdir=tmp_path)["j.at"]
+    config, workdir, results = finished_looped
+    result = results["j.at"]
     assert result.step == 4
     assert 0 <= result.results["metric"]["value"] <= 1
-    exportable = load.open_model(tmp_path)
+    exportable = load.open_model(workdir)
     assert set(exportable.inputs) == {"input_ids", "attention_mask", "relation_ids", "query"}
     batch = train.make_batches(config)(0)
     inputs = {name: batch[name] for name in exportable.inputs}
