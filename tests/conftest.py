@@ -13,7 +13,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests import compiling
+from tests import compiling, workers
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # The same examples in every run, however long they take to draw on a busy machine.
@@ -22,19 +22,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 gc.set_threshold(100_000, 20, 50)  # tracing makes many objects, and collecting them took a tenth of the time
-
-
-_RUNS = {"boxworld_run", "folnet_run", "mathematics_run", "finished", "finished_looped"}
-"""Fixtures that several files use and that take long: the files that use one run in the same worker."""
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items):
-    """Gives each worker whole files (`--dist=loadgroup`), so that what a file prepares is prepared once."""
-    files = {item.path for item in items if _RUNS.intersection(item.fixturenames)}
-    for item in items:
-        name = "runs" if item.path in files else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(name))
 
 
 def pytest_collection_finish():
@@ -57,8 +44,7 @@ def _compiled_once(tmp_path_factory):
     compiles.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        own = tmp_path_factory.getbasetemp()
-        shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+        shared = workers.shared_folder(tmp_path_factory)
         jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 

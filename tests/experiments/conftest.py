@@ -7,7 +7,7 @@ import pytest
 from experiments.boxworld import train as boxworld
 from experiments.folnet_pretrain import train as folnet_pretrain
 from experiments.mathematics import train as mathematics
-from tests import compiling
+from tests import workers
 from tests.experiments.boxworld.small import small
 from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.mathematics import small as small_mathematics
@@ -16,18 +16,16 @@ from tests.experiments.mathematics import small as small_mathematics
 @pytest.fixture(scope="session")
 def boxworld_run(tmp_path_factory):
     """Workdir and result of the smallest run, without interruption; do not continue it."""
-    workdir = tmp_path_factory.mktemp("boxworld") / "run"
-    with compiling.quickly():  # as in all modules that compare it with runs of their own
-        return workdir, boxworld.main(small(), workdir=workdir)
+    with workers.only_one(tmp_path_factory, "boxworld") as folder:
+        return folder / "run", boxworld.main(small(), workdir=folder / "run")
 
 
 @pytest.fixture(scope="session")
 def folnet_run(tmp_path_factory):
     """Config, workdir and results of the smallest pretraining with its baseline; do not continue it."""
-    folder = tmp_path_factory.mktemp("folnet")
-    source = small_folnet.write_text(folder)
-    config = small_folnet.small(source, baseline="transformer", schedule="linear")  # for as many steps alone
-    with compiling.quickly():
+    with workers.only_one(tmp_path_factory, "folnet") as folder:
+        source = small_folnet.write_text(folder)
+        config = small_folnet.small(source, baseline="transformer", schedule="linear")
         return config, folder / "run", folnet_pretrain.main(config, workdir=folder / "run")
 
 
@@ -39,6 +37,5 @@ def mathematics_run(tmp_path_factory):
     # One shape for training and tests, to compile each program once.
     one = {"extrapolation": ("numbers__place_value_big",), "buckets": ("162x32",)}
     config.data = dataclasses.replace(config.data, **one)
-    workdir = tmp_path_factory.mktemp("mathematics") / "run"
-    with compiling.quickly():
-        return config, workdir, mathematics.main(config, workdir=workdir)
+    with workers.only_one(tmp_path_factory, "mathematics") as folder:
+        return config, folder / "run", mathematics.main(config, workdir=folder / "run")
