@@ -55,6 +55,7 @@ class CellConfig:
     max_power: int | None = None
     temperature: float | None = runtime.added(None)
     straight_through: bool | None = runtime.added(None)
+    scaled: bool | None = runtime.added(None)
     # the cell of a proof, `llrnn.cells.cell_of_text`
     proof: str | None = runtime.added(None)
     inputs: tuple[str, ...] | None = runtime.added(None)

@@ -50,6 +50,16 @@ def second_order_operator(
     return (inputs @ operators.reshape(count, -1)).reshape(*inputs.shape[:-1], *size)
 
 
+def equal_lengths(operators: Float[Array, "I D D"]) -> Float[Array, "I D D"]:
+    """Scales each operator to the Frobenius norm of an orthogonal one, sqrt(D); the gradient at 0 is finite.
+
+    The weights of a superposition of powers then mean what they say. Without it a large operator lets its
+    high powers win at small weights, and a learned p = (.9, 0, .., .1) acts as the power that it ranks last.
+    """
+    squares = jnp.sum(operators * operators, axis=(-2, -1), keepdims=True)
+    return operators * jax.lax.rsqrt(squares / operators.shape[-1] + 1e-12)
+
+
 def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     """Computes `operator @ vector` for every element of the batch."""
     return jnp.einsum("...ij,...j->...i", operator, vector)
@@ -305,12 +315,14 @@ class HigherOrderCell(RecurrentCell):
         one-hot tokens there and learns a program for each.
       temperature: divides the logits of p.
       straight_through: use the most probable power, with the gradient of the mixture.
+      scaled: scale each operator by `equal_lengths`.
     """
 
     max_power: int = 2
     coupling: Coupling = "predicted"
     temperature: float = 1.0
     straight_through: bool = False
+    scaled: bool = False
 
     checks = checked(max_power=at_least(0), coupling=one_of(get_args(Coupling)), temperature=above(0))
 
@@ -338,6 +350,7 @@ class HigherOrderCell(RecurrentCell):
         def term(suffix: str) -> Array:
             operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
             x, h, p, operators = promote_dtype(inputs, hidden, powers, operators, dtype=self.dtype)
+            operators = equal_lengths(operators) if self.scaled else operators
             return second_order_powers(p, operators, x, h)
 
         return term, inputs

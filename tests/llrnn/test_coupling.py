@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from llrnn import cells, logic
-from llrnn.cells import Command, Input, LLRNNCell, coupling
+from llrnn.cells import Command, Input, LLRNNCell, coupling, recurrent
 from llrnn.logic import Atom
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
@@ -102,6 +102,20 @@ def test_the_straight_through_gradient_is_that_of_the_mixture():
         got, want = (jax.grad(of)(logits, hard) for hard in (True, False))
         np.testing.assert_allclose(got, want, rtol=1e-12)
         assert np.abs(want).min() > 0.01
+
+
+def test_scaled_operators_are_as_long_as_orthogonal_ones():
+    """Whatever their own scale, so that only the table weighs the powers; a zero operator stays finite."""
+    params, h, tokens, _, _ = drawn("table", False)
+    one_hot = jnp.concatenate([jnp.asarray(tokens), jnp.asarray([[0.0, 1.0]])], axis=1)
+    long = {**params, "operators": params["operators"] * np.array([3.0, 50.0]).reshape(2, 1, 1)}
+    new, p = step(named("table", scaled=True), params, h, one_hot)
+    operator = params["operators"][1] / np.linalg.norm(params["operators"][1]) * np.sqrt(D)
+    want = sum(w * np.linalg.matrix_power(operator, i) @ np.asarray(h[0]) for i, w in enumerate(p[0]))
+    np.testing.assert_allclose(new[0], want, rtol=1e-9)
+    np.testing.assert_allclose(step(named("table", scaled=True), long, h, one_hot)[0], new, rtol=1e-9)
+    gradient = jax.grad(lambda zero: recurrent.equal_lengths(zero).sum())(jnp.zeros((1, D, D)))
+    assert np.isfinite(gradient).all()
 
 
 def test_entropy_of_coordinates():
