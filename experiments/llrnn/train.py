@@ -128,7 +128,7 @@ def make_training(config: Config) -> Task:
             logits, uncertainty = measures.predict(model, params, inputs), None
         cross = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
         total, count = jnp.sum(cross * batch.mask), jnp.sum(batch.mask)
-        metrics = {"error": tasks.error_per_symbol(logits, batch)}
+        metrics: dict[str, tuple[Any, Any]] = {"error": tasks.error_per_symbol(logits, batch)}
         if uncertainty is not None:
             metrics["entropy"] = (jnp.sum(uncertainty * batch.mask), count)
             total += config.entropy * metrics["entropy"][0]

@@ -1,5 +1,7 @@
 """Tests the sources of a command against the equations in NumPy, hardening, and the named programs."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,7 @@ def general(source, **options):
     return LLRNNCell(logic.evaluate(H), (command, Input("operators")), inside=(), param_dtype=jnp.float64)
 
 
-def step(cell, params, h, x):
+def step(cell, params, h, x) -> tuple[Any, Any]:
     (new, _), state = cell.apply({"params": params}, h, x, mutable=["intermediates"])
     recorded = state.get("intermediates", {}).get("powers_coordinates")
     return new, None if recorded is None else recorded[0]
@@ -71,7 +73,8 @@ def test_each_source_is_that_of_its_equation(source, general_cell):
     p = coordinates(source, params, np.asarray(h[0]), tokens[0], x[0])
     flat = params["operators"]["kernel"] if general_cell else params["operators"].reshape(INPUTS, -1)
     operator = (x[0] @ flat).reshape(D, D)
-    want = sum(w * np.linalg.matrix_power(operator, i) @ np.asarray(h[0]) for i, w in enumerate(p))
+    powers = [np.linalg.matrix_power(operator, i) @ np.asarray(h[0]) for i in range(POWERS)]
+    want = p @ np.stack(powers)
     np.testing.assert_allclose(recorded, p[None], rtol=1e-9)
     np.testing.assert_allclose(new, want[None], rtol=1e-9)
 
