@@ -16,6 +16,7 @@ parameters.
 | `RecurrentEncoder(DeltaNetCell(..), hidden=..)` | sequences | Yang et al. 2024, Grazzi et al. 2025 |
 | `RecurrentEncoder(DeltaProductCell(..), hidden=..)` | sequences | Siems et al. 2025 |
 | `RecurrentEncoder(ContentNTMCell(..))` | sequences | Graves et al. 2014 |
+| `RecurrentEncoder(MLPOperatorCell(..))` | sequences | a control for linear logic cells |
 
 The cells are `flax.linen.RNNCellBase`s and also work in `flax.linen.RNN`; `RecurrentEncoder` takes any such
 cell, including those of `llrnn`.
@@ -24,6 +25,7 @@ cell, including those of `llrnn`.
 from experiments.baselines.edge_transformer import EdgeEmbedding, EdgeTransformer
 from experiments.baselines.linear_rnn import DeltaNetCell, DeltaProductCell, FullMatrixCell
 from experiments.baselines.matching import count, matched
+from experiments.baselines.mlp_operator import MLPOperatorCell
 from experiments.baselines.ntm import ContentNTMCell, NTMCarry
 from experiments.baselines.recurrent import LSTM, RecurrentEncoder
 from experiments.baselines.relation_aware import RelationAwareTransformer
@@ -40,6 +42,7 @@ __all__ = [
     "EdgeTransformer",
     "FullMatrixCell",
     "LoopedTransformer",
+    "MLPOperatorCell",
     "NTMCarry",
     "RecurrentEncoder",
     "RelationAwareTransformer",

@@ -53,6 +53,9 @@ class CellConfig:
     factors: int | None = None
     coupling: str | None = None
     max_power: int | None = None
+    temperature: float | None = runtime.added(None)
+    straight_through: bool | None = runtime.added(None)
+    scaled: bool | None = runtime.added(None)
     # the cell of a proof, `llrnn.cells.cell_of_text`
     proof: str | None = runtime.added(None)
     inputs: tuple[str, ...] | None = runtime.added(None)
@@ -117,6 +120,13 @@ class Config(runtime.RunConfig):
         optimizer: "adam", "rmsprop" (decay .9 and momentum .9, as used by the authors) or "sgd".
         lr: learning rate.
         clip: maximum norm of the gradient; 0 disables clipping.
+        entropy: weight in the loss of the mean entropy of the commands that the cell computes; above 0 it
+            hardens mixtures into programs.
+        restarts: number of initialisations at most; the one with the least training loss continues for
+            `steps`. See `experiments.llrnn.restarts`.
+        restart_steps: updates of each, at most `steps` and a multiple of `log_every`; 0 with restarts=1.
+        restart_accuracy: training accuracy per symbol of a start, over its last log interval, after which no
+            other is made.
         hidden_outputs: dimension of y in equation (2.2); 0 omits that equation.
         unroll: number of recurrence steps unrolled per iteration of the compiled loop.
         eval_examples: sequences per length in an evaluation during training.
@@ -136,6 +146,10 @@ class Config(runtime.RunConfig):
     optimizer: Optimizer = "adam"
     lr: float = 1e-3
     clip: float = 1.0
+    entropy: float = runtime.added(0.0)
+    restarts: int = runtime.added(1)
+    restart_steps: int = runtime.added(0)
+    restart_accuracy: float = runtime.added(0.99)
     hidden_outputs: int = 0
     unroll: int = 1
     eval_examples: int = 256
@@ -146,13 +160,30 @@ class Config(runtime.RunConfig):
         """See `RunConfig.validate`; also builds the task and the cells to surface their errors early."""
         super().validate()
         runtime.one_of("task", self.task, tasks.NAMES)
-        for name in ("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples"):
+        for name in ("lr", "baseline_lr", "clip", "entropy", "hidden_outputs", "score_examples"):
             runtime.at_least(name, getattr(self, name), 0)
+        self._check_restarts()
         for name in ("unroll", "eval_examples", "final_examples"):
             runtime.at_least(name, getattr(self, name), 1)
         self.check_cell()
         if self.has_baseline:
             self.for_baseline(max_seconds=0).check_cell()
+
+    def _check_restarts(self) -> None:
+        runtime.at_least("restarts", self.restarts, 1)
+        runtime.at_least("restart_accuracy", self.restart_accuracy, 0)
+        if self.restarts == 1:
+            return
+        if not 0 < self.restart_steps <= self.steps or self.restart_steps % self.log_every:
+            raise ValueError(
+                f"restart_steps: got {self.restart_steps}, expected a multiple of log_every={self.log_every} "
+                f"from 1 to steps={self.steps} with restarts={self.restarts}"
+            )
+        for name in ("init_from", "max_seconds"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)!r}, expected none with restarts={self.restarts}"
+                )
 
     def check_cell(self) -> None:
         """Traces the model on the task's shapes without computing; raises ValueError if they do not fit."""
@@ -192,6 +223,7 @@ class Config(runtime.RunConfig):
             baseline=CellConfig(name=NO_CELL),
             lr=self.baseline_lr or self.lr,
             steps=1_000_000_000,
+            restarts=1,
             max_seconds=max_seconds,
         )
 

@@ -6,11 +6,14 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from experiments import runtime
+from experiments.llrnn.config import CellConfig
+from llrnn import cells, tasks
 from llrnn import model as models
-from llrnn import tasks
+from llrnn.cells.coupling import COORDINATES
 
 EVALUATION_SEED = 2**31 - 1  # not used for training; every run is evaluated on the same sequences
 
@@ -20,6 +23,31 @@ def predict(
 ) -> Float[Array, "B T O"]:
     """Applies the model and returns its logits."""
     return cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
+
+
+def predict_with_entropy(
+    model: models.RecurrentModel, params: Any, inputs: Float[Array, "B T I"]
+) -> tuple[Float[Array, "B T O"], Float[Array, "B T"]]:
+    """Returns the logits, and the summed entropy of the commands that the cell computes at each step.
+
+    Raises:
+      ValueError: the cell computes no command.
+    """
+    output = models.run_with_intermediates(model, {"params": params}, inputs)
+    found = output.intermediates or {}
+    commands = [value for name, value in found.items() if name.endswith(COORDINATES)]
+    if not commands:
+        raise ValueError("entropy: got a weight above 0, expected 0 for a cell that computes no command")
+    return output.logits, sum(map(cells.entropy, commands[1:]), cells.entropy(commands[0]))
+
+
+def learned_numerals(cell: CellConfig, task: tasks.Task, params: Any) -> cells.LearnedNumerals | None:
+    """Names the numerals of a higher-order cell's table on `group_powers`; None for another cell or task."""
+    if cell.name != "higher_order" or cell.coupling != "table" or not isinstance(task, tasks.GroupPowers):
+        return None
+    orders = task.elements.element_orders()[list(task.operator_elements)]
+    logits = np.asarray(params["cell"]["powers"]["kernel"]) / (cell.temperature or 1.0)
+    return cells.read_numerals(logits, orders.tolist())
 
 
 def make_evaluation(

@@ -7,7 +7,9 @@ both at the task's lengths and splits, and draws error against length, held-out 
 (if the task has a held-out split), and read and write addresses over time (if the cell has them).
 """
 
+import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments import runtime
-from experiments.llrnn import figures, measures
+from experiments.llrnn import figures, measures, restarts
 from experiments.llrnn.config import Config
 from experiments.runtime.training import Program, Task
 from llrnn import tasks
@@ -51,7 +53,25 @@ def main(
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains one cell on one task without drawing figures."""
+    """Trains one cell on one task, with the restarts of the config, without drawing figures."""
+    if config.restarts == 1:
+        return _fit(config, workdir, parallel)
+    config.validate()
+
+    def fit(config: Config, workdir: Path, more: Callable[[], dict[str, Any]]) -> runtime.FitResult:
+        return _fit(config, workdir, parallel, more, measured=workdir.parent.name != restarts.STARTS)
+
+    return restarts.train(config, workdir, fit)
+
+
+def _fit(
+    config: Config,
+    workdir: Path | None,
+    parallel: str | runtime.Layout,
+    more: Callable[[], dict[str, Any]] = dict,
+    measured: bool = True,
+) -> runtime.FitResult:
+    """Trains one cell from one start; `more` returns results to add; without `measured` there are none."""
     task = config.make_task()
     model = config.make_model(task)
     training = make_training(config)
@@ -66,7 +86,11 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         results: dict[str, Any] = {name: measures.summarize(counts) for name, counts in final(params).items()}
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = measures.score(task, model, params, config.score_examples)
-        return results
+        if (found := measures.learned_numerals(config.cell, task, params)) is not None:
+            numerals = dataclasses.asdict(found).items()
+            # Lists, as a finished run reads them again.
+            results["program"] = {k: list(v) if isinstance(v, tuple) else v for k, v in numerals}
+        return {**results, **more()}
 
     return runtime.fit(
         config,
@@ -74,8 +98,8 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         loss=training.loss,
         sample=training.sample,
         optimizer=training.optimizer,
-        evaluate=evaluate,
-        conclude=conclude,
+        evaluate=evaluate if measured else None,
+        conclude=conclude if measured else None,
         workdir=workdir,
         parallel=parallel,
         name=f"{config.task}, {config.cell.name}",
@@ -97,12 +121,18 @@ def make_training(config: Config) -> Task:
         return task.sample(key, config.batch_size, length, max_length=longest)
 
     def loss(params, batch, key):
-        logits = measures.predict(model, params, task.encode(batch.tokens))
-        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-        count = jnp.sum(batch.mask)
-        return runtime.Sums(
-            jnp.sum(entropy * batch.mask), count, {"error": tasks.error_per_symbol(logits, batch)}
-        )
+        inputs = task.encode(batch.tokens)
+        if config.entropy:
+            logits, uncertainty = measures.predict_with_entropy(model, params, inputs)
+        else:
+            logits, uncertainty = measures.predict(model, params, inputs), None
+        cross = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
+        total, count = jnp.sum(cross * batch.mask), jnp.sum(batch.mask)
+        metrics: dict[str, tuple[Any, Any]] = {"error": tasks.error_per_symbol(logits, batch)}
+        if uncertainty is not None:
+            metrics["entropy"] = (jnp.sum(uncertainty * batch.mask), count)
+            total += config.entropy * metrics["entropy"][0]
+        return runtime.Sums(total, count, metrics)
 
     return Task(config.seed, config.batch_size, init, loss, config.make_optimizer(), sample)
 

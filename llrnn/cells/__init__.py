@@ -1,7 +1,9 @@
 """Recurrent cells: the named ones of the paper and the general LLRNN cell of a proof."""
 
+from llrnn.cells.coupling import entropy
 from llrnn.cells.declarations import Command, Data, Fixed, Input, Weight
 from llrnn.cells.general import LLRNNCell
+from llrnn.cells.reading import LearnedNumerals, read_numerals
 from llrnn.cells.recurrent import ElmanCell, HigherOrderCell, MultiplicativeCell, SecondOrderCell
 from llrnn.cells.text import cell_of_text
 
@@ -13,8 +15,11 @@ __all__ = [
     "HigherOrderCell",
     "Input",
     "LLRNNCell",
+    "LearnedNumerals",
     "MultiplicativeCell",
     "SecondOrderCell",
     "Weight",
     "cell_of_text",
+    "entropy",
+    "read_numerals",
 ]

@@ -9,6 +9,8 @@ from flax import linen as nn
 from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Float
 
+from llrnn.cells.coupling import Coupling, table_init
+
 type Check = Callable[[str, Any], None]
 
 
@@ -19,6 +21,16 @@ def at_least(least: int, *, or_none: bool = False) -> Check:
         if not (or_none and value is None) and (value is None or value < least):
             expected = f"None or at least {least}" if or_none else f"at least {least}"
             raise ValueError(f"{name}: got {value}, expected {expected}")
+
+    return check
+
+
+def above(bound: float) -> Check:
+    """Returns a check that raises ValueError for a field that is not greater than `bound`."""
+
+    def check(name: str, value: float) -> None:
+        if not value > bound:
+            raise ValueError(f"{name}: got {value}, expected more than {bound}")
 
     return check
 
@@ -89,6 +101,30 @@ class Cell(nn.RNNCellBase, kw_only=True):
         """Computes H h + U x + B of (2.1)."""
         recurrent = self.dense("hidden", features, use_bias=False, kernel_init=self.recurrent_kernel_init)
         return recurrent(hidden) + self.dense("input", features)(inputs)
+
+    @nn.nowrap
+    def command_logits(
+        self,
+        name: str,
+        count: int,
+        coupling: Coupling,
+        hidden: Float[Array, "*B _"],
+        inputs: Float[Array, "*B _"],
+        tokens: Float[Array, "*B _"],
+    ) -> Float[Array, "*B {count}"]:
+        """Computes the logits of a learned command; `llrnn.cells.coupling` has the equations.
+
+        Its parameters are `name`, and with "both" also `name`_input.
+        """
+        match coupling:
+            case "table":
+                return self.dense(name, count, use_bias=False, kernel_init=table_init)(tokens)
+            case "input":
+                return self.dense(name, count)(inputs)
+            case "both":
+                of_input = self.dense(name + "_input", count, use_bias=False)(inputs)
+                return self.dense(name, count)(hidden) + of_input
+        return self.dense(name, count)(hidden)
 
     @nn.nowrap
     def dense(

@@ -10,8 +10,8 @@ from typing import Protocol, get_args, runtime_checkable
 from jaxtyping import Array, Float
 
 from llrnn import logic
-from llrnn.cells.base import one_of
-from llrnn.cells.recurrent import Coupling
+from llrnn.cells.base import above, one_of
+from llrnn.cells.coupling import TAKES_FEATURES, Coupling
 from llrnn.logic.types import bang_free, dimension, texts
 from llrnn.logic.values import Value, coerce
 
@@ -37,19 +37,33 @@ class ProgramSpace(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """A command vector: a superposition sum_i p_i [[program_i]] of programs, p = softmax(W h + B).
+    """A command vector: a superposition sum_i p_i [[program_i]] of programs.
 
     Attributes:
       name: name of its parameters.
       programs: closed terms of one type, or a space of programs such as `logic.numeral_span`.
-      coupling: "predicted" computes p from the state. "given" reads p from the input: its first features are
-        the coordinates of the given commands, in the order of their declarations, and the rest is x.
-        Coordinates that are all 0 are the zero program, with Z h = 0; a normalized cell then keeps its state.
+      coupling: the source of p; `llrnn.cells.coupling` has the equations. "predicted" computes p from the
+        state. "given" reads p from the input and "table" reads one-hot tokens: the first features of the
+        input are those of such commands, in the order of their declarations, and the rest is x. Given
+        coordinates that are all 0 are the zero program, with Z h = 0; a normalized cell then keeps its state.
+      tokens: the number of tokens of a table; None for as many as programs.
+      temperature: divides the logits of p.
+      straight_through: use the most probable program, with the gradient of the mixture.
     """
 
     name: str
     programs: ProgramSpace | tuple[logic.Term, ...]
     coupling: Coupling = "predicted"
+    tokens: int | None = None
+    temperature: float = 1.0
+    straight_through: bool = False
+
+    @property
+    def num_features(self) -> int:
+        """The number of features that it takes from the front of the input."""
+        if self.coupling not in TAKES_FEATURES:
+            return 0
+        return self.span.dimension if self.tokens is None else self.tokens
 
     @property
     def span(self) -> ProgramSpace:
@@ -158,6 +172,11 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
     what = f"{type(declared).__name__} {declared.name!r}"
     if isinstance(declared, Command):
         one_of(get_args(Coupling))(f"coupling of {what}", declared.coupling)
+        above(0)(f"temperature of {what}", declared.temperature)
+        if declared.tokens is not None and (declared.coupling != "table" or declared.tokens < 1):
+            raise ValueError(
+                f"tokens of {what}: got {declared.tokens}, expected None, or at least 1 with coupling='table'"
+            )
         if declared.span.type != of:
             got, wanted = texts(declared.span.type, of)
             raise ValueError(

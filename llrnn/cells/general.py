@@ -10,7 +10,7 @@ the proof denotes at these vectors, Z = [[master]]_nl(v1, .., vn), then acts on 
 
 A declaration for each banged input states where its vector comes from:
 
-    Command   p = softmax(W h + B), coordinates in a span of programs                            (2.10)
+    Command   p = softmax(W h + B), coordinates in a span of programs; or from the input         (2.10)
     Data      b = sigma(W h + B)                                                                 (2.10)
     Input     c = W x                                                                            (2.10)
     Weight    a learned vector: I and J of the multiplicative RNN (2.6), V of Example 2.10
@@ -34,6 +34,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from llrnn import logic
+from llrnn.cells import coupling as couplings
 from llrnn.cells import declarations
 from llrnn.cells.base import Cell
 from llrnn.cells.declarations import Command, Data, Declaration, Fixed, Input, Weight
@@ -94,6 +95,7 @@ class LLRNNCell(Cell):
                 got, wanted = texts(self.master_out.type, self.master.type)
                 raise ValueError(f"master_out: got type {got}, expected the inputs of master, {wanted}")
         names = [declared.name for declared in self.inputs]
+        names += [f"{d.name}_input" for d in self.inputs if isinstance(d, Command) and d.coupling == "both"]
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:
                 raise ValueError(
@@ -129,15 +131,19 @@ class LLRNNCell(Cell):
         of = self.validate()
         self.check_state("carry", carry, inputs, dimension(of))
         seen = carry[..., self.coordinates(of, self.controller)]
-        given, inputs = self.take_given(inputs)
+        taken, inputs = self.take_features(inputs)
         vectors, shared = {}, {}  # coordinates with batch axes, and values without
         for declared, domain in zip(self.inputs, self.domains(self.master), strict=True):
             match declared:
                 case Command(coupling="given"):
-                    vectors[declared.name] = given[declared.name].astype(carry.dtype)
-                case Command():
-                    logits = self.dense(declared.name, declared.span.dimension)(seen)
-                    vectors[declared.name] = nn.softmax(logits.astype(carry.dtype))
+                    vectors[declared.name] = taken[declared.name].astype(carry.dtype)
+                case Command(name=name, span=span, coupling=coupling):
+                    tokens = taken.get(name, inputs)
+                    logits = self.command_logits(name, span.dimension, coupling, seen, inputs, tokens)
+                    vectors[name] = couplings.coordinates(
+                        logits.astype(carry.dtype), declared.temperature, declared.straight_through
+                    )
+                    self.sow("intermediates", name + couplings.COORDINATES, vectors[name])
                 case Data(basis=basis) | Input(basis=basis):
                     width = dimension(domain) if basis is None else len(basis)
                     if isinstance(declared, Data):
@@ -204,19 +210,19 @@ class LLRNNCell(Cell):
         return declarations.banged_domains(proof.type, len(self.inputs))[0]
 
     @nn.nowrap
-    def take_given(self, inputs: Float[Array, "*B _"]) -> tuple[dict[str, Array], Float[Array, "*B I"]]:
-        """Splits the input into the coordinates of the given commands, by name, and x."""
-        given = {}
+    def take_features(self, inputs: Float[Array, "*B _"]) -> tuple[dict[str, Array], Float[Array, "*B I"]]:
+        """Splits the input into the features of given commands and tables, by name, and x."""
+        taken = {}
         for declared in self.inputs:
-            if isinstance(declared, Command) and declared.coupling == "given":
-                count = declared.span.dimension
+            if isinstance(declared, Command) and (count := declared.num_features):
                 if inputs.shape[-1] <= count:
+                    what = "coordinates" if declared.coupling == "given" else "tokens"
                     raise ValueError(
                         f"inputs: got shape {inputs.shape}, expected more than {count} features, the "
-                        f"coordinates of Command {declared.name!r}"
+                        f"{what} of Command {declared.name!r}"
                     )
-                given[declared.name], inputs = inputs[..., :count], inputs[..., count:]
-        return given, inputs
+                taken[declared.name], inputs = inputs[..., :count], inputs[..., count:]
+        return taken, inputs
 
     @nn.nowrap
     def coordinates(self, of: logic.Type, chosen: tuple[int, ...] | None) -> Int[np.ndarray, "_"]:

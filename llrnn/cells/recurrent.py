@@ -26,10 +26,11 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Initializer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from llrnn.cells.base import Cell, at_least, checked, one_of
+from llrnn.cells import coupling as couplings
+from llrnn.cells.base import Cell, above, at_least, checked, one_of
+from llrnn.cells.coupling import Coupling
 
 Update = Literal["draft", "later", "linear"]
-Coupling = Literal["predicted", "given"]
 
 type _Term = Callable[[str], Float[Array, "*B D"]]
 
@@ -47,6 +48,16 @@ def second_order_operator(
     # A product of matrices: on a CPU the transpose of a product of three-axis arrays costs twice as much.
     count, *size = operators.shape
     return (inputs @ operators.reshape(count, -1)).reshape(*inputs.shape[:-1], *size)
+
+
+def equal_lengths(operators: Float[Array, "I D D"]) -> Float[Array, "I D D"]:
+    """Scales each operator to the Frobenius norm of an orthogonal one, sqrt(D); the gradient at 0 is finite.
+
+    The weights of a superposition of powers then mean what they say. Without it a large operator lets its
+    high powers win at small weights, and a learned p = (.9, 0, .., .1) acts as the power that it ranks last.
+    """
+    squares = jnp.sum(operators * operators, axis=(-2, -1), keepdims=True)
+    return operators * jax.lax.rsqrt(squares / operators.shape[-1] + 1e-12)
 
 
 def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
@@ -298,36 +309,48 @@ class HigherOrderCell(RecurrentCell):
 
     Attributes:
       max_power: L, the highest power.
-      coupling: "predicted" computes p = softmax(W^p h + B^p) as in (2.10). "given" reads p from the first
-        L + 1 features of the input, so that a task's token k is the program [[k]], and x is the rest. A given
-        p is not learned; any comparison should say so.
+      coupling: the source of p; `llrnn.cells.coupling` has the equations. "predicted" is (2.10). "given"
+        reads p from the first L + 1 features of the input, so that a task's token k is the program [[k]], and
+        x is the rest; a given p is not learned, and any comparison should say so. "table" reads as many
+        one-hot tokens there and learns a program for each.
+      temperature: divides the logits of p.
+      straight_through: use the most probable power, with the gradient of the mixture.
+      scaled: scale each operator by `equal_lengths`.
     """
 
     max_power: int = 2
     coupling: Coupling = "predicted"
+    temperature: float = 1.0
+    straight_through: bool = False
+    scaled: bool = False
 
-    checks = checked(max_power=at_least(0), coupling=one_of(get_args(Coupling)))
+    checks = checked(max_power=at_least(0), coupling=one_of(get_args(Coupling)), temperature=above(0))
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
         """Returns sum_i p_i V(x)^i (h), as a function of the weights' suffix, and x.
 
-        The inputs are x, or p followed by x with coupling="given".
+        The inputs are x, or tokens or p followed by x, as `coupling` says.
         """
         count = self.max_power + 1
-        if self.coupling == "predicted":
-            powers = nn.softmax(self.dense("powers", count)(hidden))  # (2.10)
-        elif inputs.shape[-1] <= count:
-            raise ValueError(
-                f"inputs: got shape {inputs.shape}, expected more than {count} features with "
-                "coupling='given', which reads p from that many"
-            )
-        else:
-            powers, inputs = inputs[..., :count], inputs[..., count:]
+        tokens = inputs[..., :0]
+        if self.coupling in couplings.TAKES_FEATURES:
+            if inputs.shape[-1] <= count:
+                raise ValueError(
+                    f"inputs: got shape {inputs.shape}, expected more than {count} features with "
+                    f"coupling={self.coupling!r}, which reads p from that many"
+                )
+            tokens, inputs = inputs[..., :count], inputs[..., count:]
+        powers = tokens
+        if self.coupling != "given":
+            logits = self.command_logits("powers", count, self.coupling, hidden, inputs, tokens)
+            powers = couplings.coordinates(logits, self.temperature, self.straight_through)
+            self.sow("intermediates", "powers" + couplings.COORDINATES, powers)
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
             operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
             x, h, p, operators = promote_dtype(inputs, hidden, powers, operators, dtype=self.dtype)
+            operators = equal_lengths(operators) if self.scaled else operators
             return second_order_powers(p, operators, x, h)
 
         return term, inputs

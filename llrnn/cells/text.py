@@ -9,19 +9,25 @@ r"""The cell of a proof from text, for configs and command lines.
     data                         a `Data` vector, sigma(W h + B)
     weight                       a `Weight`
     roll K                       a `Fixed` operator on an atom, the rotation of its coordinates by K places
-    command P or given P         a `Command`, predicted or given, on the programs P:
+    command P or given P         a `Command`, predicted or given, on the programs P
+    from_input P                 a `Command` that is predicted from the input
+    both P                       a `Command` that is predicted from state and input
+    table P                      a `Command` with a learned program for each of as many tokens
+        where P is
         numerals L               the numerals 0 .. L over the type that the proof asks for
         words L                  all binary words of length L over that type
         t; t; ..                 the programs of these terms
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array
 
 from llrnn import logic
+from llrnn.cells.coupling import Coupling
 from llrnn.cells.declarations import (
     Command,
     Data,
@@ -37,7 +43,10 @@ from llrnn.cells.general import LLRNNCell
 from llrnn.logic.types import dimension
 from llrnn.logic.values import unflatten
 
-_SOURCES = "input, data, weight, roll K, command PROGRAMS, given PROGRAMS"
+_COUPLINGS: Mapping[str, Coupling] = MappingProxyType(
+    {"command": "predicted", "given": "given", "from_input": "input", "both": "both", "table": "table"}
+)
+_SOURCES = f"input, data, weight, roll K, or PROGRAMS after {', '.join(_COUPLINGS)}"
 
 
 def cell_of_text(
@@ -120,10 +129,8 @@ def _declared(
             if not (isinstance(of, logic.Lolli) and of.domain == of.codomain):
                 raise ValueError(f"inputs: got {text!r} for type {of}, expected a type A -o A for `roll`")
             return Fixed(name, np.roll(np.eye(dimension(of.domain)), int(rest), axis=0))
-        case "command" | "given" if name and rest:
-            return Command(
-                name, _programs(text, rest, of, types, terms), "given" if kind == "given" else "predicted"
-            )
+        case _ if kind in _COUPLINGS and name and rest:
+            return Command(name, _programs(text, rest, of, types, terms), _COUPLINGS[kind])
     raise ValueError(f"inputs: got {text!r}, expected `NAME: SOURCE` with a source of {_SOURCES}")
 
 

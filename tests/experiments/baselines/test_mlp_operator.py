@@ -1,0 +1,45 @@
+"""The control that makes an operator of each input, against NumPy, and its errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.baselines import MLPOperatorCell
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def test_against_the_equations():
+    """A step of two sequences from random states and parameters."""
+    cell, rng = MLPOperatorCell(3, operator_features=4, hidden=5), np.random.default_rng(0)
+    h, x = (rng.normal(size=(2, n)).astype(np.float32) for n in (3, 6))
+    shapes = jax.eval_shape(cell.init, jax.random.key(0), h, x)["params"]
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
+    new, output = cell.apply({"params": params}, h, x)
+    np.testing.assert_array_equal(new, output)
+    for row in range(2):
+        hidden = np.maximum(x[row] @ params["hidden"]["kernel"] + params["hidden"]["bias"], 0)
+        made = np.maximum(hidden @ params["made"]["kernel"] + params["made"]["bias"], 0)
+        operators = params["operators"]["kernel"].reshape(4, 3, 3)
+        moved = np.einsum("m,mij,j->i", made, operators, h[row])
+        np.testing.assert_allclose(new[row], moved / np.linalg.norm(moved), rtol=1e-4, atol=1e-5)
+
+
+def test_the_start():
+    start = MLPOperatorCell(3).initialize_carry(jax.random.key(0), (2, 4, 7))
+    np.testing.assert_array_equal(start, np.broadcast_to(np.eye(3)[0], (2, 4, 3)))
+
+
+@pytest.mark.parametrize(
+    ("cell", "carry", "message"),
+    [
+        (MLPOperatorCell(0), 0, "features: got 0, expected at least 1"),
+        (MLPOperatorCell(3, operator_features=0), 3, "operator_features: got 0, expected at least 1"),
+        (MLPOperatorCell(3, hidden=0), 3, "hidden: got 0, expected at least 1"),
+        (MLPOperatorCell(3), 4, r"carry: got shape \(2, 4\)"),
+    ],
+)
+def test_a_mistake_is_named(cell, carry, message):
+    with pytest.raises(ValueError, match=message):
+        cell.init(jax.random.key(0), jnp.zeros((2, carry)), jnp.zeros((2, 5)))
