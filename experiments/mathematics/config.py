@@ -18,16 +18,21 @@ import optax
 
 from experiments import runtime
 from experiments.baselines import matching
+from experiments.baselines.gated import GatedTransformer
 from tp_transformer import TPTransformer, Transformer, mathematics
 from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
 from tp_transformer.model import EncoderDecoder, Initialization
 
-Architecture = Literal["tp_transformer", "transformer"]
+Architecture = Literal["tp_transformer", "transformer", "gated_transformer"]
 Dtype = Literal["float32", "bfloat16"]
 Attention = Literal["", Implementation]
 CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
-ARCHITECTURES: dict[str, Any] = {"tp_transformer": TPTransformer, "transformer": Transformer}
+ARCHITECTURES: dict[str, Any] = {
+    "tp_transformer": TPTransformer,
+    "transformer": Transformer,
+    "gated_transformer": GatedTransformer,
+}
 DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 MATCHED, NONE = 0, "none"
 
@@ -40,10 +45,11 @@ def _parameters(fields: tuple[Any, ...]) -> int:
 
 @dataclasses.dataclass
 class ModelConfig:
-    """Configures one of the two architectures; `tp_transformer.model` documents the fields.
+    """Configures one of the architectures; `tp_transformer.model` documents the fields.
 
     Attributes:
-        name: "tp_transformer" or "transformer"; for a baseline also "none", which trains no baseline.
+        name: "tp_transformer", "transformer" or "gated_transformer" (see `baselines.gated`); for a baseline
+            also "none", which trains no baseline.
         features: model width, d_z in the paper.
         filter_features: feed-forward width, d_f in the paper. For a baseline, 0 chooses the value that best
             matches the model's number of parameters.
