@@ -19,6 +19,7 @@ import optax
 from experiments import runtime
 from experiments.baselines import matching
 from experiments.baselines.gated import GatedTransformer
+from experiments.mathematics.composed import Composed
 from tp_transformer import TPTransformer, Transformer, mathematics
 from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
@@ -115,6 +116,8 @@ class DataConfig:
         train: number of generated questions per module, over the three training levels.
         test: number of generated questions per module in each test split.
         seed: seed for generating questions.
+        composed: use composed questions (see `experiments.mathematics.composed`) instead of the dataset's;
+            `train` and `test` are then numbers per composition.
         buckets: batch lengths "SOURCExTARGET" in ascending order; a single bucket mixes all lengths, as in
             the paper.
     """
@@ -127,6 +130,7 @@ class DataConfig:
     test: int = 200
     seed: int = 0
     buckets: tuple[str, ...] = tuple(f"{source}x{target}" for source, target in mathematics.BUCKETS)
+    composed: bool = runtime.added(False)
 
     def validate(self) -> None:
         """Checks everything that does not need the files; raises ValueError naming the invalid field."""
@@ -134,8 +138,12 @@ class DataConfig:
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
+        if self.composed and (self.directory or self.modules or self.extrapolation):
+            raise ValueError(
+                "data.composed: got True, expected no directory, modules or extrapolation with it"
+            )
         if not self.directory:
-            if not self.modules:
+            if not self.modules and not self.composed:
                 raise ValueError("data.modules: got none, expected modules because data.directory is empty")
             self.open()
         self.shapes()
@@ -155,6 +163,8 @@ class DataConfig:
 
     def open(self) -> mathematics.Source:
         """Opens the questions; raises ValueError if there are none or they cannot be generated."""
+        if self.composed:
+            return Composed(self.train, self.test, self.seed)
         if self.directory:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
@@ -164,7 +174,9 @@ class DataConfig:
         found: dict[mathematics.Split, tuple[str, ...]] = {
             mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
         }
-        if self.extrapolation:
+        if self.composed:
+            found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)
+        elif self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation
         elif self.directory and not self.modules and not isinstance(source, mathematics.TFDSDirectory):
             found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)

@@ -84,6 +84,32 @@ def test_what_is_measured(tmp_path):
     }
 
 
+def test_compositions_are_compared_as_modules_are():
+    """The same models, but for the questions; the search does not see held-out compositions."""
+    for model, of_modules in zip(claims.COMPOSED.models, claims.MODULES.models, strict=True):
+        assert (model.name, model.parameters) == (of_modules.name, of_modules.parameters)
+        assert (model.search, model.budgets) == (claims.SEARCH, {"equal_steps": 3000})
+        kept = {"data": of_modules.config.data, "steps": claims.STEPS, "eval_questions": 100}  # pyrefly: ignore
+        assert dataclasses.replace(model.config, **kept) == of_modules.config
+        assert model.config.data.composed  # pyrefly: ignore
+    tested, reported = claims.COMPOSED.claims
+    assert (tested.tests, tested.value, reported.tests) == (("paired",), "held_out", ())
+    assert (claims.COMPOSED.seeds, claims.COMPOSED.search_by) == ((0, 1, 2), "trained")
+
+
+def test_what_is_measured_of_compositions(tmp_path):
+    results = {
+        "interpolate": {"average": 0.5, "modules": {"sum_of_sum": {"right": 50, "total": 100}}},
+        "extrapolate": {"average": 0.25, "modules": {"sum_of_product": {"right": 25, "total": 100}}},
+    }
+    result = FitResult(
+        state=None, params=None, summary={}, step=1, metrics={}, results=results, train_seconds=1.0
+    )
+    assert claims.measure_composed(Run(result, claims.COMPOSED.models[0].config, tmp_path)) == {
+        "trained": 0.5, "held_out": 0.25, "sum_of_sum": 0.5, "sum_of_product": 0.25,
+    }  # fmt: skip
+
+
 def test_questions_are_those_of_the_evaluation_set(tmp_path, monkeypatch):
     """A folder of the declared seed is accepted; one with another question or another size is not."""
     monkeypatch.setattr(evaluation_set, "QUESTIONS", 4)
