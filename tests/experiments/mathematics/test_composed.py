@@ -82,7 +82,7 @@ def test_a_run_trains_on_some_compositions_and_is_tested_on_the_others():
     source = config.data.open()
     batches = train.training_batches(config, source)
     assert batches.modules == source.modules("train")
-    assert batches[0].source.shape in ((4, 64), (4, 101))
+    assert batches[0].source.shape in ((4, 64), (4, 104))
     tests = measures.test_batches(config, source, 0)
     assert {split: len(of_split.modules) for split, of_split in tests.items()} == {
         "interpolate": 20, "extrapolate": 5,
@@ -96,14 +96,12 @@ def test_composed_questions_exclude_others():
 
 
 def test_the_longest_question_has_room():
-    """In the larger bucket of the declared runs, with start and end."""
+    """In the larger bucket of the declared runs, with start and end: three characters for each number."""
     config = binding_claims.composed_base("transformer", 8)
     (_, (source, target)) = config.data.shapes()
-    few = composed.Composed(train=3, test=300, seed=config.data.seed)
-    questions = [
-        pair for split in ("interpolate", "extrapolate") for module in few.modules(split)
-        for pair in few.questions(split, module)
-    ]  # fmt: skip
-    assert max(len(question) for question, _ in questions) + 2 <= source
-    assert max(len(answer) for _, answer in questions) + 2 <= target
+    forms = [function.form for function in composed.FUNCTIONS.values()]
+    longest = max(len(form.format(*["-20"] * form.count("{}"))) for form in forms)
+    assert len("Let x be . What is ?") + 2 * longest - 2 + 2 <= source  # one operand is a letter
+    assert len(str(-9 * 9 * 9)) + 2 <= target
+    questions = [composed.compose(*pair, random.Random(1)) for pair in composed.PAIRS]
     assert {c for pair in questions for text in pair for c in text} <= set(mathematics.CHARACTERS)
