@@ -13,8 +13,9 @@ import jax
 from experiments.mathematics import probing
 from experiments.mathematics.binding_claims import SIZES, base
 from experiments.mathematics.config import Architecture, Config, DataConfig
-from experiments.mathematics.train import make_init
+from experiments.mathematics.train import problem
 from experiments.runtime.claims import Claim, Comparison, Model, Run
+from experiments.runtime.training import Task, initial_state, run_keys
 from tp_transformer import mathematics
 
 EXPRESSIONS = ("arithmetic__add_sub_multiple", "arithmetic__mixed")
@@ -26,18 +27,23 @@ QUESTIONS, SEED = 200, 1
 def measure(run: Run) -> dict[str, Any]:
     """Measures the roles read from the trained model and from its initialization, and exact match."""
     model = run.config.model.make()
-    untrained = jax.jit(make_init(model))(jax.random.key(run.config.seed))
     questions = [
         pair.question
         for name in EXPRESSIONS
         for pair in mathematics.draw(mathematics.INTERPOLATE, name, QUESTIONS, seed=SEED)
     ]
     trained = probing.read(model, run.result.params, questions)
-    before = probing.read(model, untrained, questions)
+    before = probing.read(model, untrained(run.config), questions)
     found = {**trained, **{f"untrained/{name}": value for name, value in before.items()}}
     for how in ("probe", "clusters"):
         found[f"gain/{how}"] = trained[how] - before[how]
     return {**found, "exact_match": run.result.results[mathematics.INTERPOLATE]["average"]}
+
+
+def untrained(config: Config) -> Any:
+    """Returns the parameters that a run of this config begins with."""
+    task = Task(config.seed, config.batch_size, **problem(config, config.model.make()))
+    return jax.jit(lambda key: initial_state(task, key).params)(run_keys(config.seed)[0])
 
 
 def config_of(name: Architecture, filter_features: int) -> Config:
@@ -56,8 +62,8 @@ ROLES = Comparison(
     claims=(
         _claim(
             "probe",
-            "a linear probe reads more of a digit's syntactic role from the role vectors of a TP-Transformer's "
-            "last encoder layer than from the states of a Transformer's",
+            "a linear probe reads more of a digit's syntactic role from the role vectors of the last encoder "
+            "layer of a TP-Transformer than from the states of that of a Transformer",
             f"balanced accuracy on other questions, {_OF_FOUR}",
             "probe",
             ("paired",),

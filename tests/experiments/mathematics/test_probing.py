@@ -1,13 +1,14 @@
 """The probe and the clusters on vectors that are known to hold a role, or nothing."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.mathematics import probing, roles_claims, syntax
+from experiments.mathematics import probing, roles_claims, syntax, train
 from experiments.runtime import FitResult
 from experiments.runtime.claims import Run
-from tests.experiments.mathematics.small import MODEL
+from tests.experiments.mathematics.small import MODEL, small
 from tests.tp_transformer.small import draw, quickly
 from tp_transformer import mathematics
 from tp_transformer.model import encoder_attention
@@ -88,7 +89,7 @@ def test_what_is_measured_of_roles(monkeypatch, tmp_path):
 
     monkeypatch.setattr(probing, "read", read)
     monkeypatch.setattr(roles_claims, "QUESTIONS", 3)
-    monkeypatch.setattr(roles_claims, "make_init", lambda model: lambda key: jnp.zeros(2))
+    monkeypatch.setattr(roles_claims, "untrained", lambda config: config.seed)
     ours = roles_claims.ROLES.models[0]
     results = {"interpolate": {"average": 0.25}}
     result = FitResult(
@@ -98,7 +99,15 @@ def test_what_is_measured_of_roles(monkeypatch, tmp_path):
         "probe": 0.75, "clusters": 0.5, "untrained/probe": 0.5, "untrained/clusters": 0.125,
         "gain/probe": 0.25, "gain/clusters": 0.375, "exact_match": 0.25,
     }  # fmt: skip
-    assert [count for _, count in given] == [6, 6]
+    assert given == [("trained", 6), (ours.config.seed, 6)]
+
+
+@pytest.mark.slow
+def test_an_untrained_model_is_where_its_run_begins():
+    """A run at a rate of 0 ends there."""
+    config = small(seed=3, lr=0.0, steps=2)
+    result = train.main(config, workdir=None)["tp_transformer"]
+    jax.tree.map(np.testing.assert_array_equal, roles_claims.untrained(config), result.params)
 
 
 def test_what_was_declared_about_roles():
