@@ -1,5 +1,7 @@
 """The gated Transformer: a TP-Transformer whose roles pass through a sigmoid, written out here."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,7 @@ def test_gates_replace_roles_in_attention_and_in_the_embedding():
     """With roles of constant value, whose gates are therefore constant as well, the TP-Transformer agrees."""
     gated, bound = build(GatedTransformer), build(TPTransformer)
     params = draw(gated)
-    flat = traverse_util.flatten_dict(params)
+    flat: Any = traverse_util.flatten_dict(params)
     assert {path for path in flat if "role" in path} >= {
         ("embedding", "role", "kernel"), ("encoder_0", "attention", "role", "bias"),
         ("decoder_0", "self_attention", "role", "bias"), ("decoder_0", "cross_attention", "role", "bias"),

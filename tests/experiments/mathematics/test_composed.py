@@ -26,7 +26,7 @@ def test_answers_are_right(pair):
     """Read anew from the text; the letter is an operand at every place."""
     rng, places = random.Random(3), set()
     for _ in range(60):
-        question, answer = composed.compose(*pair, rng)
+        question, answer = composed.compose(pair[0], pair[1], rng)
         found = re.fullmatch(r"Let ([a-z]) be (.*)\. What is (.*)\?", question)
         assert found is not None
         letter, inner, outer = found.groups()
@@ -103,5 +103,5 @@ def test_the_longest_question_has_room():
     longest = max(len(form.format(*["-20"] * form.count("{}"))) for form in forms)
     assert len("Let x be . What is ?") + 2 * longest - 2 + 2 <= source  # one operand is a letter
     assert len(str(-9 * 9 * 9)) + 2 <= target
-    questions = [composed.compose(*pair, random.Random(1)) for pair in composed.PAIRS]
+    questions = [composed.compose(outer, inner, random.Random(1)) for outer, inner in composed.PAIRS]
     assert {c for pair in questions for text in pair for c in text} <= set(mathematics.CHARACTERS)

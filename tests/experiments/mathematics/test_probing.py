@@ -1,5 +1,7 @@
 """The probe and the clusters on vectors that are known to hold a role, or nothing."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +43,7 @@ def test_information_is_the_share_of_the_entropy():
 @pytest.mark.parametrize("name", ["tp_transformer", "transformer"])
 def test_vectors_are_roles_or_states_at_the_characters(name):
     """Without the start symbol; of the last layer, all heads side by side."""
-    model = MODEL.__class__(**{**vars(MODEL), "name": name, "num_layers": 2}).make()
+    model = dataclasses.replace(MODEL, name=name, num_layers=2).make()
     params = draw(model)
     found = probing.vectors(model, params, QUESTIONS)
     source = jnp.asarray(mathematics.DEFAULT.encode_batch(QUESTIONS))
