@@ -211,6 +211,10 @@ class MultiHeadAttention(nn.Module):
         features = features or self._features(inputs_k)
         return self._heads(self.key(inputs_k, features)), self._heads(self.value(inputs_v, features))
 
+    def relation(self, inputs_q: Float[Array, "*B T I"], features: int) -> Float[Array, "*B T H D"]:
+        """Computes the vectors r of equation (3), to which the fillers are bound."""
+        return self._heads(self.role(inputs_q, features))
+
     def attend(
         self,
         inputs_q: Float[Array, "*B T I"],
@@ -228,7 +232,7 @@ class MultiHeadAttention(nn.Module):
         query = self._heads(self.query(inputs_q, features))
         filler = self._fillers(query, keys, values, mask, is_causal, deterministic)  # (4)
         if self.binds_roles:
-            role = self._heads(self.role(inputs_q, features))
+            role = self.relation(inputs_q, features)
             self.sow("intermediates", "roles", role)
             filler = bind(filler, role)
         return self.output(filler.reshape(*batch, t, features), self.out_features or width)

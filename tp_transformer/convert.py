@@ -130,7 +130,12 @@ def _wrong_positions(table: np.ndarray | None, features: int) -> list[str]:
 
 
 def _names(model: EncoderDecoder) -> dict[str, tuple[str, bool]]:
-    """Maps the authors' names to names of our parameters and whether the array must be transposed."""
+    """Maps the authors' names to names of our parameters and whether the array must be transposed.
+
+    Raises ValueError for a model that the authors do not have.
+    """
+    if type(model) not in (TPTransformer, Transformer):
+        raise ValueError(f"model: got a {type(model).__name__}, expected a TPTransformer or a Transformer")
     attention = TP_ATTENTION if model.binds_roles else ATTENTION
     names = {"embedding.tok_embedding.weight": ("embedding.tokens", False)}
     if model.binds_roles:

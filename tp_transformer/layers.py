@@ -1,8 +1,8 @@
 """Components of a TP-Transformer other than attention: embedding, feed-forward, encoder and decoder layers.
 
-The plain Transformer uses the same components with `binds_roles` off. Layers follow the released code:
-LayerNorm before every sublayer, a residual sum after it, and one more LayerNorm of the sum at the end of each
-layer.
+The plain Transformer uses the same components with plain attention and `binds_roles` off. Layers follow the
+released code: LayerNorm before every sublayer, a residual sum after it, and one more LayerNorm of the sum at
+the end of each layer.
 
 Axis letters: B batch, T positions (of the target, in a decoder), S source positions, L capacity of a cache, K
 parallel hypotheses, I features, V vocabulary, H heads, D features of a head.
@@ -24,7 +24,6 @@ from tp_transformer.attention import (
     Affine,
     Implementation,
     MultiHeadAttention,
-    TPMultiHeadAttention,
     uniform_by_inputs,
 )
 
@@ -91,8 +90,12 @@ class Embedding(nn.Module):
         rows = jnp.matmul(one_hot, self.tokens, precision=jax.lax.Precision.HIGHEST)
         e = rows.reshape(*tokens.shape, self.features) * math.sqrt(self.features)
         e = (e + jnp.asarray(positions, e.dtype)[None]).astype(self.dtype or self.param_dtype)
-        z = e * (self.role(e, self.features) + 1) if self.binds_roles else e
+        z = e * self.relation(e) if self.binds_roles else e
         return self.dropout(z, deterministic=deterministic)
+
+    def relation(self, e: Float[Array, "B T I"]) -> Float[Array, "B T I"]:
+        """Computes the roles r of equation (2)."""
+        return self.role(e, self.features) + 1
 
     def logits(self, cells: Float[Array, "B T I"]) -> Float[Array, "B T V"]:
         """Computes E^T z without a bias, accumulated in float32 or wider."""
@@ -130,11 +133,11 @@ class FeedForward(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Common base of the layers; attributes as in `MultiHeadAttention`, `FeedForward` and `Embedding`."""
+    """Common base of the layers; attributes as in `MultiHeadAttention` and `FeedForward`."""
 
     num_heads: int
     hidden: int
-    binds_roles: bool
+    attention_class: type[MultiHeadAttention]
     attention_init: Initializer = uniform_by_inputs
     dropout_rate: float = 0.0
     attention_implementation: Implementation | None = None
@@ -149,7 +152,7 @@ class _Layer(nn.Module):
 
     @nn.nowrap
     def _attention(self) -> MultiHeadAttention:
-        return (TPMultiHeadAttention if self.binds_roles else MultiHeadAttention)(
+        return self.attention_class(
             num_heads=self.num_heads,
             kernel_init=self.attention_init,
             dropout_rate=self.dropout_rate,

@@ -20,7 +20,12 @@ from jax.nn.initializers import Initializer, glorot_uniform
 from jaxtyping import Array, Bool, Float, Int
 
 from kernels import checks
-from tp_transformer.attention import Implementation, uniform_by_inputs
+from tp_transformer.attention import (
+    Implementation,
+    MultiHeadAttention,
+    TPMultiHeadAttention,
+    uniform_by_inputs,
+)
 from tp_transformer.layers import DecoderLayer, Embedding, EncoderLayer, KeysAndValues, sinusoids
 from tp_transformer.pretrained import Pretrained
 
@@ -79,16 +84,21 @@ class EncoderDecoder(Pretrained, nn.Module):
     param_dtype: Dtype = jnp.float32
 
     binds_roles: ClassVar[bool] = False
+    attention_class: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
+    embedding_class: ClassVar[type[Embedding]] = Embedding
 
     def setup(self):
         """Creates one embedding and two stacks of layers. Raises ValueError if a field is out of range."""
         self._check_fields()
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
-        shared = {"binds_roles": self.binds_roles, "dropout_rate": self.dropout_rate, **types}
-        self.embedding = Embedding(self.vocab_size, self.features, **shared)
+        shared = {"dropout_rate": self.dropout_rate, **types}
+        self.embedding = self.embedding_class(
+            self.vocab_size, self.features, binds_roles=self.binds_roles, **shared
+        )
         layer = {
             "num_heads": self.num_heads,
             "hidden": self.filter_features,
+            "attention_class": self.attention_class,
             "attention_init": self._attention_init(),
             "attention_implementation": self.attention_implementation,
             **shared,
@@ -217,6 +227,7 @@ class TPTransformer(EncoderDecoder):
     """The TP-Transformer: TP-attention throughout, and an embedding bound to its role (2)."""
 
     binds_roles: ClassVar[bool] = True
+    attention_class: ClassVar[type[MultiHeadAttention]] = TPMultiHeadAttention
 
 
 class Transformer(EncoderDecoder):

@@ -312,7 +312,9 @@ def tp_encoder_layer(batch: int, length: int, features: int, heads: int, hidden:
     settings = {"features": features, "heads": heads, "hidden": hidden}
     shape = f"B={batch} T={length} I={features} H={heads} F={hidden}"
     inputs = _normal(0, (batch, length, features)), mask
-    return _module("tp_encoder_layer", shape, EncoderLayer(heads, hidden, True), inputs, settings)
+    return _module(
+        "tp_encoder_layer", shape, EncoderLayer(heads, hidden, TPMultiHeadAttention), inputs, settings
+    )
 
 
 def higher_order(sizes: Sizes) -> Subject:

@@ -5,7 +5,7 @@ Uses the model, loss, optimizer and batch size of the preset `paper` of `experim
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from experiments import mathematics
 from experiments.mathematics import train
 from experiments.mathematics.config import Architecture
 
-MODELS = get_args(Architecture)
+MODELS: tuple[Architecture, ...] = ("tp_transformer", "transformer")
 Case = tuple[mathematics.Config, int, int]
 
 

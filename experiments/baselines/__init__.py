@@ -11,6 +11,7 @@ parameters.
 | `RelationAwareTransformer` | graphs: nodes, and a relation per pair [B, N, N] | Shaw et al. 2018 |
 | `EdgeTransformer` | graphs: edges [B, N, N, D], as from `EdgeEmbedding` | Bergen et al. 2021 |
 | `RGCN` | graphs: nodes, and adjacency [B, R, N, N], as from `adjacency_of` | Schlichtkrull et al. 2018 |
+| `GatedTransformer` | questions and answers, as `tp_transformer.TPTransformer` | Qiu et al. 2025 |
 | `LSTM` | sequences | Hochreiter and Schmidhuber 1997 |
 | `RecurrentEncoder(FullMatrixCell(..))` | sequences | Merrill et al. 2024, Fan et al. 2024 |
 | `RecurrentEncoder(DeltaNetCell(..), hidden=..)` | sequences | Yang et al. 2024, Grazzi et al. 2025 |
@@ -23,6 +24,7 @@ cell, including those of `llrnn`.
 """
 
 from experiments.baselines.edge_transformer import EdgeEmbedding, EdgeTransformer
+from experiments.baselines.gated import GatedTransformer
 from experiments.baselines.linear_rnn import DeltaNetCell, DeltaProductCell, FullMatrixCell
 from experiments.baselines.matching import count, matched
 from experiments.baselines.mlp_operator import MLPOperatorCell
@@ -41,6 +43,7 @@ __all__ = [
     "EdgeEmbedding",
     "EdgeTransformer",
     "FullMatrixCell",
+    "GatedTransformer",
     "LoopedTransformer",
     "MLPOperatorCell",
     "NTMCarry",

@@ -1,7 +1,7 @@
 """TP-Transformer and Transformer on the Mathematics Dataset (Schlag et al. 2019)."""
 
 from experiments import runtime
-from experiments.mathematics import claims, load, showcase, tour, train
+from experiments.mathematics import binding_claims, claims, load, roles_claims, showcase, tour, train
 from experiments.mathematics.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -18,5 +18,5 @@ EXPERIMENT = runtime.Experiment(
         "Saxton et al. 2019, Apache-2.0), for the modules in config.json.",
         limits="Much smaller than the paper's 49 M parameters; covers only the modules it was trained on.",
     ),
-    claims=claims.CLAIMS,
+    claims=claims.CLAIMS + binding_claims.CLAIMS + roles_claims.CLAIMS,
 )

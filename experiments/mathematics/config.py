@@ -18,16 +18,22 @@ import optax
 
 from experiments import runtime
 from experiments.baselines import matching
+from experiments.baselines.gated import GatedTransformer
+from experiments.mathematics.composed import Composed
 from tp_transformer import TPTransformer, Transformer, mathematics
 from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
 from tp_transformer.model import EncoderDecoder, Initialization
 
-Architecture = Literal["tp_transformer", "transformer"]
+Architecture = Literal["tp_transformer", "transformer", "gated_transformer"]
 Dtype = Literal["float32", "bfloat16"]
 Attention = Literal["", Implementation]
 CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
-ARCHITECTURES: dict[str, Any] = {"tp_transformer": TPTransformer, "transformer": Transformer}
+ARCHITECTURES: dict[str, Any] = {
+    "tp_transformer": TPTransformer,
+    "transformer": Transformer,
+    "gated_transformer": GatedTransformer,
+}
 DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 MATCHED, NONE = 0, "none"
 
@@ -40,10 +46,11 @@ def _parameters(fields: tuple[Any, ...]) -> int:
 
 @dataclasses.dataclass
 class ModelConfig:
-    """Configures one of the two architectures; `tp_transformer.model` documents the fields.
+    """Configures one of the architectures; `tp_transformer.model` documents the fields.
 
     Attributes:
-        name: "tp_transformer" or "transformer"; for a baseline also "none", which trains no baseline.
+        name: "tp_transformer", "transformer" or "gated_transformer" (see `baselines.gated`); for a baseline
+            also "none", which trains no baseline.
         features: model width, d_z in the paper.
         filter_features: feed-forward width, d_f in the paper. For a baseline, 0 chooses the value that best
             matches the model's number of parameters.
@@ -109,6 +116,8 @@ class DataConfig:
         train: number of generated questions per module, over the three training levels.
         test: number of generated questions per module in each test split.
         seed: seed for generating questions.
+        composed: use composed questions (see `experiments.mathematics.composed`) instead of the dataset's;
+            `train` and `test` are then numbers per composition.
         buckets: batch lengths "SOURCExTARGET" in ascending order; a single bucket mixes all lengths, as in
             the paper.
     """
@@ -121,6 +130,7 @@ class DataConfig:
     test: int = 200
     seed: int = 0
     buckets: tuple[str, ...] = tuple(f"{source}x{target}" for source, target in mathematics.BUCKETS)
+    composed: bool = runtime.added(False)
 
     def validate(self) -> None:
         """Checks everything that does not need the files; raises ValueError naming the invalid field."""
@@ -128,8 +138,12 @@ class DataConfig:
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
+        if self.composed and (self.directory or self.modules or self.extrapolation):
+            raise ValueError(
+                "data.composed: got True, expected no directory, modules or extrapolation with it"
+            )
         if not self.directory:
-            if not self.modules:
+            if not self.modules and not self.composed:
                 raise ValueError("data.modules: got none, expected modules because data.directory is empty")
             self.open()
         self.shapes()
@@ -149,6 +163,8 @@ class DataConfig:
 
     def open(self) -> mathematics.Source:
         """Opens the questions; raises ValueError if there are none or they cannot be generated."""
+        if self.composed:
+            return Composed(self.train, self.test, self.seed)
         if self.directory:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
@@ -158,7 +174,9 @@ class DataConfig:
         found: dict[mathematics.Split, tuple[str, ...]] = {
             mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
         }
-        if self.extrapolation:
+        if self.composed:
+            found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)
+        elif self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation
         elif self.directory and not self.modules and not isinstance(source, mathematics.TFDSDirectory):
             found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)

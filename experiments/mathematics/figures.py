@@ -50,7 +50,12 @@ def draw(
 
 def shown(model: str) -> str:
     """Returns an architecture's display name."""
-    return {"tp_transformer": "TP-Transformer", "transformer": "Transformer"}.get(model, model)
+    names = {
+        "tp_transformer": "TP-Transformer",
+        "transformer": "Transformer",
+        "gated_transformer": "gated Transformer",
+    }
+    return names.get(model, model)
 
 
 def title_of(module: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tp_transformer.small import products, quickly
-from tp_transformer import MultiHeadAttention, TPTransformer
+from tp_transformer import MultiHeadAttention, TPMultiHeadAttention, TPTransformer
 from tp_transformer.layers import DecoderLayer, Embedding, EncoderLayer, FeedForward, KeysAndValues, sinusoids
 
 
@@ -94,7 +94,12 @@ def test_rows_of_the_table_are_exact():
 
 
 def test_nothing_is_dropped_unless_a_rate_is_given():
-    modules = (Embedding(5, 4, True), FeedForward(7), EncoderLayer(2, 7, True), DecoderLayer(2, 7, True))
+    modules = (
+        Embedding(5, 4, True),
+        FeedForward(7),
+        EncoderLayer(2, 7, TPMultiHeadAttention),
+        DecoderLayer(2, 7, TPMultiHeadAttention),
+    )
     assert {module.dropout_rate for module in (*modules, MultiHeadAttention(2))} == {0.0}
 
 
@@ -108,8 +113,8 @@ def test_nothing_is_dropped_unless_it_is_asked_for():
         (FeedForward(7, 0.5), (x,), "__call__"),
         (MultiHeadAttention(2, dropout_rate=0.5), (x,), "__call__"),
         (MultiHeadAttention(2, dropout_rate=0.5), (x, kept, kept), "attend"),
-        (EncoderLayer(2, 7, True, dropout_rate=0.5), (x, mask), "__call__"),
-        (DecoderLayer(2, 7, True, dropout_rate=0.5), (x, x, mask), "__call__"),
+        (EncoderLayer(2, 7, TPMultiHeadAttention, dropout_rate=0.5), (x, mask), "__call__"),
+        (DecoderLayer(2, 7, TPMultiHeadAttention, dropout_rate=0.5), (x, x, mask), "__call__"),
         (TPTransformer(vocab_size=5, **sizes), (tokens, tokens), "__call__"),
         (TPTransformer(vocab_size=5, **sizes), (tokens,), "encode"),
         (TPTransformer(vocab_size=5, **sizes), (tokens, x, mask), "decode"),
@@ -134,7 +139,7 @@ def test_feed_forward():
 @pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
 def test_each_sublayer_is_added_and_the_sum_normed(layer):
     """Sublayers that return zero leave LN(z), which shows residual connections and the last LayerNorm."""
-    module: Any = layer(2, 7, True)
+    module: Any = layer(2, 7, TPMultiHeadAttention)
     x, mask = numbers(2, 3, 4), jnp.ones((2, 3), bool)
     inputs = (x, mask) if layer is EncoderLayer else (x, numbers(2, 3, 4, seed=1), mask)
     params = drawn(module, *inputs)
@@ -150,7 +155,7 @@ def test_each_sublayer_is_added_and_the_sum_normed(layer):
 
 def test_layer_norm_of_large_cells():
     """Cells in the hundreds with small differences keep their digits, as a TP-embedding needs."""
-    module: Any = EncoderLayer(2, 7, True)
+    module: Any = EncoderLayer(2, 7, TPMultiHeadAttention)
     x, mask = numbers(1, 1, 4), jnp.ones((1, 1), bool)
     params = drawn(module, x, mask)
     far = 300 + 0.01 * np.asarray(x, np.float64)
@@ -164,7 +169,7 @@ def test_layer_norm_of_large_cells():
 
 def test_steps_of_a_decoder_layer():
     """Stepping through positions, with two hypotheses per source, equals a single call."""
-    module: Any = DecoderLayer(2, 7, True)
+    module: Any = DecoderLayer(2, 7, TPMultiHeadAttention)
     cells, encoded = numbers(2, 2, 3, 4), numbers(2, 5, 4, seed=1)
     mask = jnp.ones((2, 5), bool).at[1, 3:].set(False)
     params = {"params": drawn(module, cells[:, 0], encoded, mask)}

@@ -95,7 +95,8 @@ class Batches:
         if not have:
             raise ValueError(f"source: got no module of {split}, expected at least one")
         self.split = split
-        self.modules = check_modules(split, have if modules is None else modules)
+        own = modules is None or (modules and set(have).issuperset(modules))  # of a source of other questions
+        self.modules = tuple(dict.fromkeys(modules or have)) if own else check_modules(split, modules)
         """Names of the modules that `Batch.module` refers to."""
         self.vocabulary = vocabulary
         self._questions = Joined([source.questions(split, module) for module in self.modules])

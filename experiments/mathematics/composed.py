@@ -1,0 +1,132 @@
+"""Questions composed of two modules: the value of an inner question is an operand of an outer one.
+
+    Let h be the closest to 3 in -7, 12. What is 5 - h?
+
+The dataset's own composed modules are no help here: the generator chooses inner modules by itself, usually
+several, so that compositions cannot be held out, and their questions are too long for small runs. These
+questions have the dataset's forms with small numbers. Each of the `FUNCTIONS` is composed with each of them;
+the compositions of `HELD_OUT`, where each function is once the outer and once the inner one, are tested only.
+"""
+
+import dataclasses
+import functools
+import itertools
+import random
+import string
+from collections.abc import Callable, Mapping, Sequence
+
+from tp_transformer import mathematics
+from tp_transformer.mathematics.sources import Listed
+
+LARGEST, LARGEST_FACTOR = 20, 9
+"""Numbers in questions are at most this large; those of products are smaller."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of integers.
+
+    Attributes:
+        form: its form in questions, with a place for each operand.
+        value: its value; None where it is not unique.
+        largest: the largest absolute value of its numbers.
+    """
+
+    form: str
+    value: Callable[..., int | None]
+    largest: int = LARGEST
+
+
+def _second(*numbers: int) -> int | None:
+    return sorted(numbers)[-2] if len(set(numbers)) == len(numbers) else None
+
+
+def _closest(to: int, *numbers: int) -> int | None:
+    distances = [abs(number - to) for number in numbers]
+    return min(numbers, key=lambda number: abs(number - to)) if len(set(distances)) > 1 else None
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "sum": Function("{} + {}", lambda a, b: a + b),
+    "difference": Function("{} - {}", lambda a, b: a - b),
+    "product": Function("{}*{}", lambda a, b: a * b, LARGEST_FACTOR),
+    "second": Function("the second biggest value in {}, {}, {}", _second),
+    "closest": Function("the closest to {} in {}, {}", _closest),
+}
+PAIRS = tuple(itertools.product(FUNCTIONS, FUNCTIONS))
+"""The compositions, as names of the outer and the inner function."""
+
+_NAMES = tuple(FUNCTIONS)
+HELD_OUT = tuple((outer, _NAMES[(place + 2) % len(_NAMES)]) for place, outer in enumerate(_NAMES))
+
+
+def compose(outer: str, inner: str, rng: random.Random) -> mathematics.Question:
+    """Draws a question and its answer: the inner function's value is one of the outer one's operands."""
+    while True:
+        (text, value), letter = _draw(inner, rng), rng.choice(string.ascii_lowercase)
+        question, answer = _draw(outer, rng, {letter: value})
+        if value is not None and answer is not None:
+            return mathematics.Question(f"Let {letter} be {text}. What is {question}?", str(answer))
+
+
+def _draw(name: str, rng: random.Random, given: Mapping[str, int | None] = {}) -> tuple[str, int | None]:
+    """Draws operands, with a given one at a random place; returns the text, and the value if there is one."""
+    function = FUNCTIONS[name]
+    count = function.form.count("{}")
+    numbers = [rng.randint(-function.largest, function.largest) for _ in range(count)]
+    shown: list[str] = [str(number) for number in numbers]
+    for letter, value in given.items():
+        place = rng.randrange(count)
+        if value is None:
+            return "", None
+        shown[place], numbers[place] = letter, value
+    return function.form.format(*shown), function.value(*numbers)
+
+
+def name_of(outer: str, inner: str) -> str:
+    """Returns the name of a composition's module."""
+    return f"{outer}_of_{inner}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """A source of composed questions, drawn in this process on first use.
+
+    The trained compositions are the modules of training and of `interpolate`, whose questions do not occur in
+    training; those held out are the modules of `extrapolate`.
+
+    Attributes:
+        train: number of training questions per composition.
+        test: number of test questions per composition.
+        seed: seed of the questions.
+    """
+
+    train: int
+    test: int
+    seed: int = 0
+
+    def modules(self, split: mathematics.Split) -> tuple[str, ...]:
+        """Returns the names of a split's compositions."""
+        held = split == mathematics.EXTRAPOLATE
+        return tuple(name_of(*pair) for pair in PAIRS if (pair in HELD_OUT) == held)
+
+    def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
+        """Returns the questions of a composition; raises ValueError if the split does not have it."""
+        if module not in self.modules(split):
+            raise ValueError(f"module: got {module!r}, expected one of {', '.join(self.modules(split))}")
+        training, test = _questions(self, module)
+        return Listed(training if split == mathematics.TRAIN else test)
+
+
+@functools.cache
+def _questions(
+    source: Composed, module: str
+) -> tuple[Sequence[mathematics.Question], Sequence[mathematics.Question]]:
+    """Draws training questions and other test questions of a composition."""
+    (outer, inner) = next(pair for pair in PAIRS if name_of(*pair) == module)
+    rng = random.Random(f"{source.seed}/{module}")
+    test = [compose(outer, inner, rng) for _ in range(source.test)]
+    known = {question for question, _ in test}
+    drawn = (compose(outer, inner, rng) for _ in itertools.count())
+    new = (question for question in drawn if question.question not in known)
+    return list(itertools.islice(new, source.train)), test

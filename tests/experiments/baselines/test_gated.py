@@ -1,0 +1,92 @@
+"""The gated Transformer: a TP-Transformer whose roles pass through a sigmoid, written out here."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from experiments.baselines import GatedTransformer
+from tests.tp_transformer.small import build, draw, quickly
+from tp_transformer import TPTransformer, Transformer, convert, decoding
+from tp_transformer.model import EncoderDecoder, encoder_attention
+
+SOURCE = jnp.asarray([[1, 4, 7, 2, 0], [1, 3, 9, 5, 2]], jnp.int32)
+TARGET = jnp.asarray([[1, 6, 8], [1, 10, 2]], jnp.int32)
+
+
+def sigmoid(x):
+    """Of NumPy arrays."""
+    return 1 / (1 + np.exp(-np.asarray(x, np.float64)))
+
+
+def test_gates_replace_roles_in_attention_and_in_the_embedding():
+    """With roles of constant value, whose gates are therefore constant as well, the TP-Transformer agrees."""
+    gated, bound = build(GatedTransformer), build(TPTransformer)
+    params = draw(gated)
+    flat: Any = traverse_util.flatten_dict(params)
+    assert {path for path in flat if "role" in path} >= {
+        ("embedding", "role", "kernel"), ("encoder_0", "attention", "role", "bias"),
+        ("decoder_0", "self_attention", "role", "bias"), ("decoder_0", "cross_attention", "role", "bias"),
+    }  # fmt: skip
+    same = dict(flat)
+    for path in flat:
+        if path[-2:] == ("role", "kernel"):
+            flat[path] = same[path] = jnp.zeros_like(flat[path])
+        if path[-2:] == ("role", "bias"):
+            gate = sigmoid(flat[path])
+            same[path] = jnp.asarray(2 * gate - 1 if path[0] == "embedding" else gate, jnp.float32)
+    found, want = (
+        quickly(model.apply)({"params": traverse_util.unflatten_dict(of)}, SOURCE, TARGET)
+        for model, of in ((gated, flat), (bound, same))
+    )
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_gates_are_computed_from_the_querying_cell():
+    """sigmoid(W LN(z) + b), with z the embedding times its gates."""
+    model = build(GatedTransformer, num_heads=2)
+    params = draw(model)
+    gates = encoder_attention(model, {"params": params}, SOURCE)[0].roles
+    assert gates is not None
+    embedded = np.asarray(model.apply({"params": params}, SOURCE, True, method="_embed"), np.float64)
+    layer = jax.tree.map(lambda x: np.asarray(x, np.float64), params["encoder_0"])
+    spread = np.sqrt(embedded.var(-1, keepdims=True) + 1e-5)
+    normed = (embedded - embedded.mean(-1, keepdims=True)) / spread
+    normed = normed * layer["attention_norm"]["scale"] + layer["attention_norm"]["bias"]
+    role = layer["attention"]["role"]
+    want = sigmoid(normed @ role["kernel"] + role["bias"]).reshape(2, 5, 2, 8)
+    np.testing.assert_allclose(gates, want, rtol=1e-3, atol=1e-4)
+
+
+def test_it_has_a_tp_transformers_parameters():
+    """Initialized alike from the same key, at each initialization."""
+    for initialization in ("released", "xavier", "uniform"):
+        one, other = (
+            build(kind, initialization=initialization).init(jax.random.key(3), SOURCE, TARGET)
+            for kind in (GatedTransformer, TPTransformer)
+        )
+        assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), one, other)))
+
+
+def test_it_decodes_and_is_saved_as_the_others(tmp_path):
+    """The cache changes no answer; a folder gives the same class; there is no such file of the authors."""
+    model = build(GatedTransformer, start=1, end=2)
+    params = draw(model)
+    tokens = decoding.greedy_decode(model, params, SOURCE, max_length=4)
+    plain = np.ones((2, 1), np.int32)
+    for _ in range(4):
+        logits = np.asarray(model.apply({"params": params}, SOURCE, jnp.asarray(plain)))
+        plain = np.concatenate([plain, logits[:, -1:].argmax(-1).astype(np.int32)], axis=1)
+    for found, want in zip(np.asarray(tokens), plain, strict=True):
+        ends = np.flatnonzero(np.isin(want[1:], (0, 2)))
+        last = ends[0] + 2 if len(ends) else len(want)
+        np.testing.assert_array_equal(found[:last], want[:last])
+    model.save_pretrained(tmp_path, params)
+    loaded, _ = EncoderDecoder.from_pretrained(tmp_path)
+    assert loaded == model
+    with pytest.raises(ValueError, match=r"model: got a GatedTransformer, expected a TPTransformer or a Tr"):
+        convert.to_torch(model, params)
+    assert convert.to_torch(build(Transformer), draw(build(Transformer)))
