@@ -10,7 +10,8 @@ new episode; `pool` and `step_or_restart` run a batch indefinitely at little mor
 
 `config.py` has the settings, `rules.py` the state and the rules, `generation.py` random puzzles, `boards.py`
 puzzles set up by hand, `pool.py` batches that restart, `solving.py` the shortest solution of one
-state, `planning.py` all optimal actions of a batch.
+state, `planning.py` all optimal actions of a batch,
+`symmetries.py` changes of a state that keep its solutions.
 """
 
 from simplicial.boxworld.boards import from_board
@@ -32,6 +33,7 @@ from simplicial.boxworld.rules import (
     step,
 )
 from simplicial.boxworld.solving import shortest_solution, solve
+from simplicial.boxworld.symmetries import has_reflections, recolour, reflect, reflect_action
 
 __all__ = [
     "BRIDGE",
@@ -52,11 +54,15 @@ __all__ = [
     "Transition",
     "demonstrations",
     "from_board",
+    "has_reflections",
     "observe",
     "pool",
     "puzzle_number",
     "puzzle_type",
     "puzzles",
+    "recolour",
+    "reflect",
+    "reflect_action",
     "renew",
     "reset",
     "reset_batch",
