@@ -19,7 +19,6 @@ ACTIONS = np.arange(4)
 EACH = jax.jit(jax.vmap(jax.vmap(boxworld.step, (None, 0, None)), (0, None, None)))
 
 
-@functools.cache
 def solver(config, max_items=None):
     """Compiles `solutions`; the number of items is that of the config, which must not be traced."""
     return jax.jit(lambda states: boxworld.solutions(states, config, max_items=max_items))
@@ -131,7 +130,7 @@ def value(state, config, discount, known):
     place = state.grid.tobytes(), state.player.tobytes()
     if place not in known:
         after, outcome = jax.device_get(EACH(jax.tree.map(lambda leaf: leaf[None], state), ACTIONS, config))
-        distance, values = boxworld.shortest_solution(state), []
+        distance, values = boxworld.shortest_solution(state) or 0, []
         for action, reward in enumerate(outcome.reward[0].tolist()):
             onward = jax.tree.map(lambda leaf, action=action: leaf[0, action], after)
             if reward == 10:
