@@ -8,6 +8,9 @@ alternating blocks on the same machine, with the same steps without pictures; wi
 environment at every step, as libraries with a built-in auto-reset do; and with one episode at a time in plain
 Python with pictures, the implementation used in the tests. `core_ns` is the processor time per step, summed
 over all cores; on a busy machine it is more reliable than wall-clock time.
+
+The batched solver (`boxworld.solutions`) solves states after up to 200 random moves, and is compared with the
+plain search (`boxworld.solve`), which finds one shortest solution of one state.
 """
 
 import functools
@@ -24,8 +27,12 @@ from absl import flags
 from benchmarks import launching, timing
 from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
+from simplicial.boxworld.pool import select
 
 BATCH, STEPS = 4096, 100
+SOLVED_ONE_BY_ONE = 100
+SOLVER, SEARCH = "batched solver", "plain search"
+UNITS = {SOLVER: "states", SEARCH: "states"}
 OUT = "results/boxworld/environment_speed.json"
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 
@@ -119,8 +126,42 @@ def plainly(name: str, steps: int) -> Callable[[], Any]:
     return run
 
 
+def solving(config: boxworld.BoxWorldConfig, batch: int) -> tuple[Callable[[], Any], Callable[[], Any], int]:
+    """Returns two functions that solve states after up to 200 random moves, and the second one's number.
+
+    The first solves `batch` states at once, the second the first of these states one by one.
+    """
+
+    @jax.jit
+    def wander(key):
+        for_boards, for_lengths, for_actions = jax.random.split(key, 3)
+        length = jax.random.randint(for_lengths, (batch,), 0, 201)
+
+        def move(states, now):
+            time, key = now
+            actions = jax.random.randint(key, (batch,), 0, 4)
+            after, _ = jax.vmap(boxworld.step, (0, 0, None))(states, actions, config)
+            return select(time < length, after, states), None
+
+        states = boxworld.reset_batch(for_boards, batch, config)
+        return jax.lax.scan(move, states, (jnp.arange(200), jax.random.split(for_actions, 200)))[0]
+
+    states = wander(jax.random.key(0))
+    together = jax.jit(lambda states: boxworld.solutions(states, config).distance)
+    count = min(batch, SOLVED_ONE_BY_ONE)
+    each = jax.device_get(jax.tree.map(lambda leaf: leaf[:count], states))
+
+    def one_by_one():
+        lengths = (
+            boxworld.shortest_solution(jax.tree.map(lambda leaf, i=i: leaf[i], each)) for i in range(count)
+        )
+        return np.asarray([-1 if length is None else length for length in lengths])
+
+    return functools.partial(together, states), one_by_one, count
+
+
 def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float) -> dict[str, Any]:
-    """Measures steps per second and processor nanoseconds per step for all variants of one environment."""
+    """Measures all variants of one environment: rates, and processor time per step or state."""
     config = CONFIGS[name]
     plain_steps = 2000
     variants = {
@@ -129,6 +170,8 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
         "a reset at every step": (resetting(config, batch, max(steps // 10, 1)), batch * max(steps // 10, 1)),
         "plain Python": (plainly(name, plain_steps), plain_steps),
     }
+    together, one_by_one, count = solving(config, batch)
+    variants |= {SOLVER: (together, batch), SEARCH: (one_by_one, count)}
     spent = dict.fromkeys(variants, (0.0, 0))
 
     def counted(name, run):
@@ -149,24 +192,35 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
     for variant, (_, count) in variants.items():
         a_step[variant] = [seconds / count for seconds in times[variant]]
         rows[variant] = {
-            "steps_per_second": timing.spread([count / seconds for seconds in times[variant]]),
+            f"{UNITS.get(variant, 'steps')}_per_second": timing.spread(
+                [count / seconds for seconds in times[variant]]
+            ),
             "core_ns": spent[variant][0] / spent[variant][1] / count * 1e9,
         }
     ratios = {
         variant: timing.ratio(a_step[variant], a_step["with pictures"])
         for variant in ("plain Python", "a reset at every step")
     }
-    return {"environment": name, "batch": batch, "steps": steps, "rates": rows, "times_faster_than": ratios}
+    return {
+        "environment": name,
+        "batch": batch,
+        "steps": steps,
+        "rates": rows,
+        "times_faster_than": ratios,
+        "solver_times_faster": timing.ratio(a_step[SEARCH], a_step[SOLVER]),
+    }
 
 
 def format_row(row: dict[str, Any]) -> str:
     """Formats a row as one line per variant and per ratio."""
     name, lines = row["environment"], []
     for variant, rate in row["rates"].items():
-        core = f"{rate['core_ns']:8.0f} core ns per step"
-        lines.append(f"{name:9} {variant:22} {rate['steps_per_second']['median']:12,.0f} steps/s {core}")
+        unit = UNITS.get(variant, "steps")
+        core = f"{rate['core_ns']:8.0f} core ns per {unit[:-1]}"
+        lines.append(f"{name:9} {variant:22} {rate[f'{unit}_per_second']['median']:12,.0f} {unit}/s {core}")
     for variant, ratio in row["times_faster_than"].items():
         lines.append(f"{name:9} {ratio['median']:.0f} times as fast as {variant}")
+    lines.append(f"{name:9} {SOLVER}: {row['solver_times_faster']['median']:.0f} times as fast as {SEARCH}")
     return "\n".join(lines)
 
 

@@ -194,6 +194,11 @@ def environments(record: Record) -> Iterator[dict[str, Any]]:
                 yield faster(record, f"boxworld.{name}.plain_python", what, other, blocks)
         rate = row["rates"]["with pictures"]["steps_per_second"]
         yield line(record, f"boxworld.{name}.steps", what, "environment steps per second", rate)
+        if blocks := row.get("solver_times_faster"):  # added after the first record
+            what = f"all optimal actions in {size:,} states of {name} BoxWorld at once"
+            yield faster(
+                record, f"boxworld.{name}.solver", what, "a plain search of one state at a time", blocks
+            )
 
 
 AUTHORS_STEPS = {"relational": 19_000, "simplicial": 14_000}

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from simplicial import boxworld, checks
 
@@ -39,7 +39,7 @@ class PolicyOutput(Protocol):
         """Estimated discounted return of each observation."""
 
 
-Policy = Callable[[PyTree, Shaped[Array, "..."]], PolicyOutput]
+Policy = Callable[[PyTree, PyTree], PolicyOutput]
 
 
 @struct.dataclass
@@ -67,7 +67,7 @@ class Environment:
 
     Attributes:
         init: maps a key and B to the state of B environments at the start of their episodes.
-        observe: maps a state to observations [B, ...].
+        observe: maps a state to observations [B, ...], an array or a pytree of arrays.
         step: maps a key, a state and actions [B] to the next state and its `Step`. Where an episode ends, the
             returned state is the first one of the next episode, and the `Step` describes the episode that
             ended.
@@ -75,7 +75,7 @@ class Environment:
     """
 
     init: Callable[[PRNGKeyArray, int], PyTree]
-    observe: Callable[[PyTree], Shaped[Array, "B ..."]]
+    observe: Callable[[PyTree], PyTree]
     step: Callable[[PRNGKeyArray, PyTree, Int[Array, "B"]], tuple[PyTree, Step]]
     kinds: int = 1
 
@@ -98,7 +98,7 @@ class Trajectories:
     another one.
     """
 
-    observation: Shaped[Array, "..."]
+    observation: PyTree
     logits: Float[Array, "*batch B T A"]
     action: Int[Array, "*batch B T"]
     reward: Float[Array, "*batch B T"]
@@ -153,8 +153,9 @@ def unroll(
         # Actions are sampled from the logits that are stored, so that the learner's ratios are exact.
         logits = at_least_float32(policy(params, observation).logits)
         if logits.ndim != 2 or logits.shape[0] != batch:
+            shapes = jax.tree.map(jnp.shape, observation)
             raise ValueError(
-                f"policy: got logits of shape {logits.shape} for observations {observation.shape}, expected "
+                f"policy: got logits of shape {logits.shape} for observations {shapes}, expected "
                 f"[B, A] with B = {batch}"
             )
         action = jax.random.categorical(for_action, logits)
@@ -170,7 +171,7 @@ def unroll(
         return following, (seen, step, returns, lengths)
 
     actors, (seen, step, returns, lengths) = lax.scan(act, actors, jax.random.split(key, steps))
-    trajectories = Trajectories(*(jnp.swapaxes(leaf, 0, 1) for leaf in seen))
+    trajectories = Trajectories(*jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), seen))
     return actors, trajectories, _tally(step, returns, lengths, environment.kinds)
 
 

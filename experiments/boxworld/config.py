@@ -139,6 +139,9 @@ class Config(runtime.RunConfig):
         final_episodes: boards per puzzle type in the final evaluation. The final evaluation also draws
             `final_episodes` times the number of types from the training distribution.
         eval_cap: number of steps after which an evaluation episode is stopped.
+        learn_from: "rewards" for IMPALA, or "demonstrations" of the solver for imitation, which has no
+            entropy bonus and uses Adam (without `decay` and `epsilon`); see `demonstrations.py`.
+        practice_horizon: number of steps after which an episode of imitation ends, in place of the board's.
     """
 
     experiment: ClassVar[str] = "boxworld"
@@ -163,12 +166,16 @@ class Config(runtime.RunConfig):
     eval_episodes: int = 1000
     final_episodes: int = 1000
     eval_cap: int = 400
+    learn_from: Literal["rewards", "demonstrations"] = runtime.added("rewards")
+    practice_horizon: int = runtime.added(120)
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also builds the agent and the board to surface their errors early."""
         super().validate()
         for name in ("seeds", "updates", "groups", "eval_episodes", "final_episodes", "eval_cap"):
             runtime.at_least(name, getattr(self, name), 1)
+        runtime.at_least("practice_horizon", self.practice_horizon, 1)
+        runtime.one_of("learn_from", self.learn_from, ["rewards", "demonstrations"])
         runtime.at_least("unroll", self.unroll, 2)
         for name in ("lr", "decay", "discount", "entropy_cost", "value_cost"):
             runtime.at_least(name, getattr(self, name), 0)
@@ -247,6 +254,34 @@ def burst() -> Config:
     return dataclasses.replace(paper(), session_seconds=540.0)
 
 
+def demonstrations() -> Config:
+    """Imitates the solver on bridge boards, with the paper's boards and agent; see `demonstrations.py`.
+
+    `--config.agent.kind=relational` selects the other agent, `--config.board.world=standard` the other world.
+    An iteration is 512 environments x 4 steps, used in 8 updates of 256 states. For two CPU cores.
+    """
+    return Config(
+        learn_from="demonstrations",
+        batch_size=64,
+        updates=8,
+        unroll=4,
+        groups=1,
+        lr=1e-3,
+        clip=256.0,
+        value_cost=0.05,
+        steps=4000,
+        log_every=20,
+        checkpoint_every=100,
+        eval_every=500,
+    )
+
+
+def demonstrations_standard() -> Config:
+    """`demonstrations` on standard boards, with the relational agent."""
+    agent, board = AgentConfig(kind="relational"), BoardConfig(world="standard")
+    return dataclasses.replace(demonstrations(), agent=agent, board=board)
+
+
 def quick() -> Config:
     """Smoke run: a small simplicial agent on 5 x 6 boards with one key and one distractor, 40 steps at most.
 
@@ -277,5 +312,11 @@ def quick() -> Config:
 
 
 get_config = runtime.Presets(
-    quick=quick, paper=paper, paper_standard=paper_standard, paper_depth=paper_depth, burst=burst
+    quick=quick,
+    paper=paper,
+    paper_standard=paper_standard,
+    paper_depth=paper_depth,
+    burst=burst,
+    demonstrations=demonstrations,
+    demonstrations_standard=demonstrations_standard,
 )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from experiments.boxworld import demonstrations
 from experiments.boxworld.config import Config
 from experiments.runtime import mesh as mesh_lib
 from experiments.runtime import training
@@ -32,6 +33,32 @@ class Policy:
 def make_policy(config: Config) -> Policy:
     """Returns the policy of the config's agent."""
     return Policy(config.agent.make())
+
+
+def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
+    """Returns what the learner acts in, optimizes, and how."""
+    policy = make_policy(config)
+    if config.learn_from == "demonstrations":
+        practice = board.replace(horizon=config.practice_horizon)
+        return {
+            "policy": demonstrations.Pupil(policy),
+            "environment": demonstrations.environment(practice, config.discount),
+            "optimizer": demonstrations.optimizer(config.lr, config.clip),
+            "objective": functools.partial(demonstrations.loss, value_cost=config.value_cost),
+        }
+    return {
+        "policy": policy,
+        "environment": rollout.of_boxworld(board),
+        "optimizer": impala.optimizer(
+            config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
+        ),
+        "objective": functools.partial(
+            impala.loss,
+            discount=config.discount,
+            entropy_cost=config.entropy_cost,
+            value_cost=config.value_cost,
+        ),
+    }
 
 
 def type_name(puzzle: Sequence[int]) -> str:
@@ -78,21 +105,11 @@ class Impala:
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
         self.learner = Learner(
-            policy=make_policy(config),
-            environment=rollout.of_boxworld(board),
-            optimizer=impala.optimizer(
-                config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
-            ),
+            **_method(config, board),
             environments=config.environments,
             steps=config.unroll,
             updates=config.updates,
             groups=config.groups,
-            objective=functools.partial(
-                impala.loss,
-                discount=config.discount,
-                entropy_cost=config.entropy_cost,
-                value_cost=config.value_cost,
-            ),
             summed=functools.partial(training.summed, parts=parts),
         )
         self._programs: dict[int, Callable] = {}

@@ -9,12 +9,15 @@ All functions above act on one environment and are meant for `jax.vmap` and `jax
 new episode; `pool` and `step_or_restart` run a batch indefinitely at little more than the cost of its steps.
 
 `config.py` has the settings, `rules.py` the state and the rules, `generation.py` random puzzles, `boards.py`
-puzzles set up by hand, `pool.py` batches that restart, `solving.py` shortest solutions.
+puzzles set up by hand, `pool.py` batches that restart, `solving.py` the shortest solution of one
+state, `planning.py` all optimal actions of a batch,
+`symmetries.py` changes of a state that keep its solutions.
 """
 
 from simplicial.boxworld.boards import from_board
 from simplicial.boxworld.config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
 from simplicial.boxworld.generation import HUES, puzzle_number, puzzles, reset
+from simplicial.boxworld.planning import Solution, demonstrations, solutions
 from simplicial.boxworld.pool import Pool, Transition, pool, renew, reset_batch, restart, step_or_restart
 from simplicial.boxworld.rules import (
     DOWN,
@@ -30,6 +33,7 @@ from simplicial.boxworld.rules import (
     step,
 )
 from simplicial.boxworld.solving import shortest_solution, solve
+from simplicial.boxworld.symmetries import has_reflections, recolour, reflect, reflect_action
 
 __all__ = [
     "BRIDGE",
@@ -45,19 +49,26 @@ __all__ = [
     "Outcome",
     "Pool",
     "PuzzleType",
+    "Solution",
     "State",
     "Transition",
+    "demonstrations",
     "from_board",
+    "has_reflections",
     "observe",
     "pool",
     "puzzle_number",
     "puzzle_type",
     "puzzles",
+    "recolour",
+    "reflect",
+    "reflect_action",
     "renew",
     "reset",
     "reset_batch",
     "restart",
     "shortest_solution",
+    "solutions",
     "solve",
     "step",
     "step_or_restart",

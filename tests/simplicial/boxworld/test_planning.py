@@ -1,0 +1,182 @@
+"""The batched solver: distances and optimal actions against `solving.py`, returns against a recursion."""
+
+import dataclasses
+import functools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import boxworld
+from simplicial.boxworld.pool import select
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+WORLDS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+ACTIONS = np.arange(4)
+EACH = jax.jit(jax.vmap(jax.vmap(boxworld.step, (None, 0, None)), (0, None, None)))
+
+
+def solver(config, max_items=None):
+    """Compiles `solutions`; the number of items is that of the config, which must not be traced."""
+    return jax.jit(lambda states: boxworld.solutions(states, config, max_items=max_items))
+
+
+@functools.partial(jax.jit, static_argnames="moves")
+def wander(states, key, config, moves):
+    """Makes between 0 and `moves` random moves in every state; episodes that end stay as they ended."""
+    size = states.time.shape[0]
+    for_lengths, for_actions = jax.random.split(key)
+    length = jax.random.randint(for_lengths, (size,), 0, moves + 1)
+
+    def move(states, now):
+        time, key = now
+        actions = jax.random.randint(key, (size,), 0, 4)
+        after, _ = jax.vmap(boxworld.step, (0, 0, None))(states, actions, config)
+        return select(time < length, after, states), None
+
+    return jax.lax.scan(move, states, (jnp.arange(moves), jax.random.split(for_actions, moves)))[0]
+
+
+def states_of(config, size, seed, moves):
+    """Draws states after random moves."""
+    boards = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(seed), size, config)
+    return wander(boards, jax.random.key(seed + 1), config, moves)
+
+
+def check(states, config, max_items=None):
+    """Compares every state and its four successors with the plain solver; returns the distances."""
+    found = jax.device_get(solver(config, max_items)(states))
+    after, outcome = jax.device_get(EACH(states, ACTIONS, config))
+    states = jax.device_get(states)
+    for i in range(len(states.time)):
+        expected = boxworld.shortest_solution(jax.tree.map(lambda leaf, i=i: leaf[i], states))
+        assert found.distance[i] == (-1 if expected is None else expected)
+        if expected is None:
+            assert not found.actions[i].any()
+            continue
+        nearer = []
+        for a in range(4):
+            one = jax.tree.map(lambda leaf, i=i, a=a: leaf[i, a], after)
+            steps = 0 if outcome.reward[i, a] == 10 else boxworld.shortest_solution(one)
+            nearer.append(steps == expected - 1)
+        assert found.actions[i].tolist() == nearer
+    assert found.is_searched.all()
+    return found.distance
+
+
+def small_boards(count, seed):
+    """Makes 5 x 6 boards with loose keys and boxes anywhere, colours that repeat, and one trap."""
+    draw, states = random.Random(seed), []
+    config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=2)
+    from_board = jax.jit(boxworld.from_board)
+    for _ in range(count):
+        grid = np.full((5, 6), -1)
+        x, y = draw.randint(1, 4), draw.randint(1, 3)
+        grid[y : y + 2, x] = 0
+        grid[y : y + 2, x + 1] = [draw.randint(1, 2) for _ in range(2)]
+        for _ in range(9):
+            x, y, width = draw.randint(0, 4), draw.randint(0, 4), draw.choice([1, 2, 2])
+            if (grid[y, max(x - 1, 0) : x + width + 1] < 0).all() and (x, y) != (0, 0):
+                grid[y, x : x + width] = [draw.randint(1, 3) for _ in range(width)]
+        locks = [(x + 1, y) for y, x in np.argwhere(grid > 0) if x < 5 and grid[y, x + 1] >= 0][:1]
+        states.append(from_board(grid, np.zeros((21, 3), int), np.asarray(locks or [(-1, -1)]), config))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), config
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_states_of_the_papers_boards(world):
+    """From the start to the Gem or an open trap, in chunks of which the last is not full."""
+    states = states_of(WORLDS[world], 70, seed=3, moves=150)
+    distance = check(states, WORLDS[world])
+    assert (distance == -1).any()
+    assert distance.max() > 20
+
+
+def test_any_board():
+    """Keys that open several boxes, locks alike, walls of tiles: many starts and states are dead ends."""
+    boards, config = small_boards(30, seed=1)
+    boards = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), boards)
+    later = wander(boards, jax.random.key(1), config, 200)
+    states = select(jnp.arange(60) < 30, boards, later)
+    at_start, at_end = check(states, config, max_items=7).reshape(2, 30)
+    assert (at_start >= 0).sum() >= 5
+    is_dead_end = (at_start >= 0) & (at_end < 0) & ~np.asarray(states.terminated)[30:]
+    assert is_dead_end.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS)
+def test_ten_thousand_states_of_each_world(world):
+    """At every stage of a random episode."""
+    distance = check(states_of(WORLDS[world], 10_000, seed=5, moves=400), WORLDS[world])
+    assert (distance == -1).sum() > 1000
+
+
+def test_leading_axes_and_vmap():
+    """A batch with two axes and single states give the same."""
+    config = boxworld.BRIDGE.replace(max_length=1)
+    states = states_of(config, 6, seed=1, moves=20)
+    folded = solver(config)(jax.tree.map(lambda leaf: leaf.reshape(2, 3, *leaf.shape[1:]), states))
+    single = jax.jit(jax.vmap(lambda state: boxworld.solutions(state, config)))(states)
+    assert folded.actions.shape == (2, 3, 4)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a.reshape(b.shape), b), folded, single)
+
+
+def value(state, config, discount, known):
+    """Returns the value of the policy that is uniform over optimal actions, by recursion over its paths."""
+    place = state.grid.tobytes(), state.player.tobytes()
+    if place not in known:
+        after, outcome = jax.device_get(EACH(jax.tree.map(lambda leaf: leaf[None], state), ACTIONS, config))
+        distance, values = boxworld.shortest_solution(state) or 0, []
+        for action, reward in enumerate(outcome.reward[0].tolist()):
+            onward = jax.tree.map(lambda leaf, action=action: leaf[0, action], after)
+            if reward == 10:
+                values.append(reward)
+            elif boxworld.shortest_solution(onward) == distance - 1:
+                values.append(reward + discount * value(onward, config, discount, known))
+        known[place] = float(np.mean(values))
+    return known[place]
+
+
+def test_returns_are_samples_of_the_value():
+    """On a board with several shortest paths, whose returns differ; in a state that is over, 0."""
+    config = boxworld.BRIDGE.replace(max_length=1)
+    boards = jax.device_get(states_of(config, 8, seed=2, moves=0))
+    copies = 500
+    many = jax.tree.map(lambda leaf: jnp.repeat(leaf, copies, axis=0), boards)
+    many = dataclasses.replace(many, terminated=many.terminated.at[-copies:].set(True))
+    draw = jax.jit(lambda states, key: boxworld.demonstrations(states, config, key, discount=0.8))
+    found, returns = draw(many, jax.random.key(0))
+    returns = np.asarray(returns).reshape(8, copies)
+    assert (returns[-1] == 0).all()
+    errors = []
+    for i in range(7):
+        board = jax.tree.map(lambda leaf, i=i: leaf[i], boards)
+        expected = value(board, config, 0.8, {})
+        errors.append(returns[i].std() / copies**0.5)
+        assert abs(returns[i].mean() - expected) < 4 * errors[-1] + 1e-5
+        assert (found.distance[i * copies : (i + 1) * copies] == boxworld.shortest_solution(board)).all()
+    assert max(errors) > 1e-3
+
+
+def test_boards_with_too_many_items_are_reported():
+    """A board of two keys is not solved wrongly, with one of them left out."""
+    state = states_of(boxworld.BRIDGE.replace(max_length=1), 1, seed=1, moves=0)
+    found = solver(boxworld.BRIDGE, 1)(state)
+    assert not found.is_searched[0]
+    assert not found.actions.any()
+    assert found.distance[0] == -1
+
+
+def test_bad_arguments():
+    """Wide boards, negative numbers, and configs that do not tell how many items there are."""
+    state = states_of(boxworld.BRIDGE, 1, seed=1, moves=0)
+    with pytest.raises(ValueError, match="max_items: got -1"):
+        boxworld.solutions(state, boxworld.BRIDGE, max_items=-1)
+    with pytest.raises(ValueError, match="max_items: got None, expected a number"):
+        boxworld.solutions(state, boxworld.BRIDGE.replace(max_length=jnp.asarray([1, 2])))
+    with pytest.raises(ValueError, match="cols: got 17, expected at most 16"):
+        boxworld.solutions(state, boxworld.BRIDGE.replace(cols=17))
