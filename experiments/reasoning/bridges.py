@@ -106,7 +106,8 @@ def make_evaluate(config: Config) -> Callable[[Any], dict[str, float]]:
     def answers(params):
         def answer(key):
             pictures, bridges, lengths = draw(key, TEST_BATCH)
-            return jnp.argmax(model.apply({"params": params}, pictures), axis=-1) == bridges, lengths
+            logits: Any = model.apply({"params": params}, pictures)
+            return jnp.argmax(logits, axis=-1) == bridges, lengths
 
         return jax.lax.map(answer, jax.random.split(jax.random.key(2**31), TEST_BATCHES))
 
