@@ -278,6 +278,8 @@ class TwoSimplicialAttention(nn.Module):
       decode: whether to keep a cache.
       dtype: dtype of the factors of the projections, None to promote inputs and parameters.
       param_dtype: dtype of the parameters.
+      learned_bilinear: whether B is a parameter; otherwise B(u, v) is the product of each feature, which has
+        no parameters.
     """
 
     num_heads: int = 1
@@ -287,6 +289,7 @@ class TwoSimplicialAttention(nn.Module):
     decode: bool = False
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
+    learned_bilinear: bool = True
 
     def setup(self):
         """Creates one kernel for queries, both keys and values, and B of each head, [H, D, D, D]."""
@@ -294,9 +297,13 @@ class TwoSimplicialAttention(nn.Module):
             4, self.num_heads, self.features, self.dtype, self.param_dtype, least_output=jnp.float32
         )
         d = _head_size(self.num_heads, self.features)
-        # Keras' Glorot initialiser per head: fans of D * D, a limit of sqrt(6 / (2 D^2)).
-        glorot = nn.initializers.glorot_uniform(batch_axis=(0,))
-        self.bilinear = self.param("bilinear", glorot, (self.num_heads, d, d, d), self.param_dtype)
+        if self.learned_bilinear:
+            # Keras' Glorot initialiser per head: fans of D * D, a limit of sqrt(6 / (2 D^2)).
+            glorot = nn.initializers.glorot_uniform(batch_axis=(0,))
+            self.bilinear = self.param("bilinear", glorot, (self.num_heads, d, d, d), self.param_dtype)
+        else:
+            one = jnp.eye(d, dtype=self.param_dtype)
+            self.bilinear = jnp.broadcast_to(one[:, :, None] * one[:, None, :], (self.num_heads, d, d, d))
         if self.decode:
             self.cache = DecodingCache((None,))
 

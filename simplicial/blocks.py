@@ -16,6 +16,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from kernels import Logit
 from simplicial.attention import (
     OneSimplicialAttention,
     TwoSimplicialAttention,
@@ -163,6 +164,8 @@ class SimplicialTransformer(nn.Module):
       dtype: dtype of the products, None to promote inputs and parameters. Softmax and LayerNorm sums and all
         2-simplicial logits use at least float32.
       param_dtype: dtype of the parameters.
+      logit: logit of the 2-simplicial attention; see `TwoSimplicialAttention`, as for `learned_bilinear`.
+      learned_bilinear: whether B is a parameter.
     """
 
     num_virtual_entities: int = 2
@@ -173,6 +176,8 @@ class SimplicialTransformer(nn.Module):
     two_simplicial_features: int = 48
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
+    logit: Logit = "unsigned"
+    learned_bilinear: bool = True
 
     @nn.compact
     def __call__(
@@ -205,7 +210,12 @@ class SimplicialTransformer(nn.Module):
                 entities = RelationalBlock(**shared, name=f"block_{i}", **types)(entities, **masks)
             return entities
         two_simplicial = TwoSimplicialAttention(
-            self.num_two_simplicial_heads, self.two_simplicial_features, name="two_simplicial", **types
+            self.num_two_simplicial_heads,
+            self.two_simplicial_features,
+            logit=self.logit,
+            learned_bilinear=self.learned_bilinear,
+            name="two_simplicial",
+            **types,
         )
         shape = (self.num_virtual_entities, self.features)
         virtual = self.param("virtual_entities", virtual_entities, shape, self.param_dtype)

@@ -2,12 +2,15 @@
 
 from experiments import runtime
 from experiments.reasoning import claims, train
-from experiments.reasoning.config import DISTANCES, Config, get_config
+from experiments.reasoning.config import BRIDGES, DISTANCES, Config, get_config
 
 
 def _title(config: Config) -> str:
     if config.task == DISTANCES:
         return f"a FOLNet with the operators {config.operators} for distances in graphs"
+    if config.task == BRIDGES:
+        kind = "simplicial" if config.virtual_entities else "relational"
+        return f"the trunk of a {kind} agent that finds the bridge on a board"
     if config.every:
         return f"a byte-level language model whose every {config.every}th layer attends to pairs"
     return "a byte-level language model of dot-product attention"
@@ -21,9 +24,9 @@ EXPERIMENT = runtime.Experiment(
     card=runtime.Card(
         title=_title,
         data="Of language models: the language reference included with Python 3 (`pydoc_data.topics`; Python "
-        "Software Foundation License). Graphs are drawn at random.",
-        limits="Half a million characters of one kind of text, or graphs of one kind; a language model "
-        "writes nothing useful.",
+        "Software Foundation License). Graphs and boards are drawn at random.",
+        limits="Half a million characters of one kind of text, or graphs or boards of one kind; a language "
+        "model writes nothing useful.",
     ),
     claims=claims.CLAIMS,
 )

@@ -1,12 +1,15 @@
-"""The claims about models of pairs: language models that attend to them, and FOLNet on graphs."""
+"""The claims about models of pairs: language models, FOLNet on graphs, and trunks of agents."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from experiments import runtime
-from experiments.reasoning import graphs
+from experiments.reasoning import bridges, graphs
 from experiments.reasoning.config import get_config
-from experiments.runtime.claims import Claim, Comparison, Model, Run
+from experiments.runtime.claims import Claim, Comparison, Line, Model, Run, equal_time
 
 RATES = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 4e-3})
 STEPS = 1000
@@ -98,4 +101,101 @@ GRAPH_DISTANCES = Comparison(
     search_by="right48",
 )
 
-CLAIMS = (LANGUAGE, GRAPH_DISTANCES)
+
+def measure_bridges(run: Run) -> dict[str, Any]:
+    """Measures the accuracy on fresh boards at the last step, for each length, and the curves in boards."""
+    names = {
+        "right": "eval/right",
+        **{f"right{length}": f"eval/right/{length}" for length in bridges.LENGTHS},
+    }
+    rows = [
+        row
+        for row in runtime.metrics.read(run.workdir / "metrics.jsonl")
+        if row.get("eval/right") is not None
+    ]
+    curve = {"boards": [row["step"] * run.config.batch_size for row in rows]}
+    curve |= {name: [row[key] for row in rows] for name, key in names.items()}
+    return {**{name: run.result.metrics[key] for name, key in names.items()}, "curve": curve}
+
+
+def _bridges_found(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
+    """Draws accuracies against boards seen: on all boards, and on the longest puzzles."""
+    found: dict[str, Any] = {}
+    for value, which in (("right", "all boards"), (f"right{max(bridges.LENGTHS)}", "the longest puzzles")):
+        curves: dict[str, Any] = {}
+        for model, lines in runs.items():
+            of_seeds = [line["measurements"]["curve"] for line in lines]
+            boards = np.asarray(of_seeds[0]["boards"]) / 1e6
+            curves[model] = (boards, *runtime.intervals.mean_band([curve[value] for curve in of_seeds]))
+        found[f"reasoning/which_box_{value}"] = runtime.plots.curve_figure(
+            curves,
+            title=f"which box is the bridge? {which}; mean over seeds, 95 %",
+            xlabel="boards seen / 10⁶",
+            ylabel="accuracy",
+            ylim=(0, 1),
+        )
+    return found
+
+
+_BRIDGES = get_config("bridges")
+_STEP_SECONDS: Mapping[str, float] = {}
+"""By model: seconds per step on two quiet cores; until they are measured, equal time is not declared."""
+_BRIDGE_BUDGETS = ("equal_steps", "equal_time") if _STEP_SECONDS else ("equal_steps",)
+
+
+def _finder(
+    name: str, parameters: int, *, compared: bool = True, exception: str = "", **fields: Any
+) -> Model:
+    config, steps = dataclasses.replace(_BRIDGES, **fields), {"equal_steps": _BRIDGES.steps}
+    seconds = _STEP_SECONDS.get(name)
+    if seconds is not None:
+        steps["equal_time"] = equal_time(
+            _BRIDGES.steps, _STEP_SECONDS["simplicial"], seconds, multiple_of=_BRIDGES.log_every
+        )
+    return Model(
+        name,
+        config,
+        parameters,
+        steps,
+        search=tuple({"lr": lr} for lr in (5e-4, 1e-3, 2e-3)),
+        compared=compared,
+        step_seconds=seconds,
+        exception=exception,
+    )
+
+
+WHICH_BOX = Comparison(
+    name="boxworld.which_box",
+    claims=tuple(
+        Claim(
+            id=f"boxworld.which_box.{budget}",
+            claim="asked which box is the bridge, the simplicial agent's trunk answers better than the "
+            "relational one, at the paper's width and with as many parameters",
+            measure="accuracy on 4,096 fresh boards that have a bridge",
+            value="right",
+            budget=budget,
+            tests=("unpaired",),
+        )
+        for budget in _BRIDGE_BUDGETS
+    ),
+    models=(
+        _finder("simplicial", 154_437),
+        _finder(
+            "relational",
+            28_165,
+            virtual_entities=0,
+            exception="the paper's agents differ in parameters; the wide relational trunk has as many",
+        ),
+        _finder("relational, wide", 155_461, virtual_entities=0, features=166),
+        _finder("simplicial, trilinear logit", 154_437, pair_logit="trilinear", compared=False),
+        _finder("simplicial, B without parameters", 43_845, bilinear=False, compared=False),
+    ),
+    measure=measure_bridges,
+    seeds=(0, 1, 2, 3, 4),
+    search_seeds=(100,),
+    search_by="right",
+    search_steps=_BRIDGES.steps // 4,
+    figures=_bridges_found,
+)
+
+CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX)

@@ -15,6 +15,7 @@ from simplicial import SimplicialDecoder
 
 LANGUAGE: Final = "language"
 DISTANCES: Final = "distances"
+BRIDGES: Final = "bridges"
 NAMES = 48
 """The number of names of nodes, and so the most nodes of a graph."""
 
@@ -26,6 +27,7 @@ class Config(runtime.RunConfig):
     Attributes:
         task: "language": a language model learns the bytes of the language reference that comes with Python.
             "distances": a FOLNet in loops learns the lengths of shortest paths in graphs (`graphs`).
+            "bridges": the trunk of an agent learns which box of bridge BoxWorld is the bridge (`bridges`).
         every: blocks `every`, 2 * `every`, ... attend to pairs (Roy et al. 2025: 4); 0 for none.
         features: size of an embedding.
         num_layers: number of blocks.
@@ -43,12 +45,17 @@ class Config(runtime.RunConfig):
         operators: of a FOLNet; see `folnet.FOLNetConfig`.
         relations: its number of relations, D2.
         loops: how often its layers are applied.
+        virtual_entities: of an agent's trunk; 0 for a relational one.
+        pair_features: output features of its 2-simplicial attention.
+        pair_logit: logit of that attention, "unsigned" (Clift et al.) or "trilinear".
+        bilinear: whether its tensor B is learned; see `simplicial.TwoSimplicialAttention`.
     """
 
     experiment: ClassVar[str] = "reasoning"
     size_fields: ClassVar[tuple[str, ...]] = (
         *("every", "features", "num_layers", "num_heads", "hidden", "window1", "window2", "logit", "length"),
         *("task", "operators", "relations", "loops"),
+        *("virtual_entities", "pair_features", "pair_logit", "bilinear"),
     )
 
     every: int = 4
@@ -65,15 +72,19 @@ class Config(runtime.RunConfig):
     schedule_steps: int = 1000
     weight_decay: float = 0.1
     clip: float = 1.0
-    task: Literal["language", "distances"] = runtime.added("language")
+    task: Literal["language", "distances", "bridges"] = runtime.added("language")
     operators: str = runtime.added("jmc.atp")
     relations: int = runtime.added(16)
     loops: int = runtime.added(4)
+    virtual_entities: int = runtime.added(2)
+    pair_features: int = runtime.added(48)
+    pair_logit: Literal["unsigned", "trilinear"] = runtime.added("unsigned")
+    bilinear: bool = runtime.added(True)
 
     def validate(self) -> None:
         """See `RunConfig.validate`."""
         super().validate()
-        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES))
+        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES, BRIDGES))
         for name in (
             "features",
             "num_layers",
@@ -83,12 +94,13 @@ class Config(runtime.RunConfig):
             "window2",
             "relations",
             "loops",
+            "pair_features",
         ):
             runtime.at_least(name, getattr(self, name), 1)
         runtime.at_least("length", self.length, 4 if self.task == DISTANCES else 1)
         if self.task == DISTANCES and self.length > NAMES:
             raise ValueError(f"length: got {self.length}, expected at most {NAMES} nodes")
-        for name in ("every", "warmup_steps", "weight_decay"):
+        for name in ("every", "warmup_steps", "weight_decay", "virtual_entities"):
             runtime.at_least(name, getattr(self, name), 0)
         runtime.at_least("schedule_steps", self.schedule_steps, self.warmup_steps + 1)
         for name in ("lr", "clip"):
@@ -96,6 +108,9 @@ class Config(runtime.RunConfig):
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected more than 0")
         if self.task == DISTANCES:
             self.folnet()
+        if self.task == BRIDGES:
+            runtime.one_of("pair_logit", self.pair_logit, ("unsigned", "trilinear"))
+            runtime.at_least("features", self.features, 3)  # two hold the position
 
     def make_model(self) -> SimplicialDecoder:
         """Builds the language model."""
@@ -174,4 +189,21 @@ def distances() -> Config:
     )
 
 
-get_config = runtime.Presets(quick=quick, dot_product=dot_product, distances=distances)
+def bridges() -> Config:
+    """The trunk of the paper's simplicial agent on 1.2 million boards; about 7 minutes on one core."""
+    return Config(
+        task=BRIDGES,
+        steps=4800,
+        batch_size=256,
+        log_every=100,
+        checkpoint_every=800,
+        eval_every=400,
+        features=64,
+        num_layers=2,
+        num_heads=2,
+        hidden=64,
+        lr=1e-3,
+    )
+
+
+get_config = runtime.Presets(quick=quick, dot_product=dot_product, distances=distances, bridges=bridges)

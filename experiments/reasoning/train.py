@@ -7,11 +7,11 @@ from typing import Any
 import jax
 
 from experiments import runtime
-from experiments.reasoning import graphs, language, text
-from experiments.reasoning.config import DISTANCES, LANGUAGE, Config
+from experiments.reasoning import bridges, graphs, language, text
+from experiments.reasoning.config import BRIDGES, DISTANCES, LANGUAGE, Config
 from experiments.runtime.training import Program, Task
 
-TASKS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs}
+TASKS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs, BRIDGES: bridges}
 """What each task trains and measures: the functions `problem` and `make_evaluate` of a module."""
 
 

@@ -60,6 +60,38 @@ def test_what_is_measured(tmp_path):
     assert found == {"bits_per_byte": 2.5, "curve": [[1, 3.0], [3, 2.5]]}
 
 
+def test_what_was_declared_about_bridges():
+    """Trunks as in the paper, and one of another width; the exception to equal parameters is stated."""
+    models: list[Any] = list(claims.WHICH_BOX.models)
+    claims.WHICH_BOX.check()
+    for model in models:
+        params = jax.eval_shape(train.problem(model.config)["init"], jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        assert [change["lr"] for change in model.search] == [5e-4, 1e-3, 2e-3]
+    fields = ("virtual_entities", "features", "pair_logit", "bilinear")
+    assert [tuple(getattr(model.config, name) for name in fields) for model in models] == [
+        (2, 64, "unsigned", True), (0, 64, "unsigned", True), (0, 166, "unsigned", True),
+        (2, 64, "trilinear", True), (2, 64, "unsigned", False),
+    ]  # fmt: skip
+    assert [model.compared for model in models] == [True, True, True, False, False]
+    assert [bool(model.exception) for model in models] == [False, True, False, False, False]
+    assert (claims.WHICH_BOX.seeds, claims.WHICH_BOX.search_seeds) == ((0, 1, 2, 3, 4), (100,))
+
+
+def test_what_is_measured_of_bridges(tmp_path):
+    parts = {"eval/right": 0.5, "eval/right/1": 0.75, "eval/right/2": 0.25, "eval/right/3": 0.125}
+    rows = [{"step": 1}, {"step": 2, **parts}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = FitResult(
+        state=None, params=None, summary={}, step=2, metrics=parts, results={}, train_seconds=1.0
+    )
+    found = claims.measure_bridges(Run(result, claims.WHICH_BOX.models[0].config, tmp_path))
+    values = {"right": 0.5, "right1": 0.75, "right2": 0.25, "right3": 0.125}
+    assert found == {
+        **values, "curve": {"boards": [512], **{name: [value] for name, value in values.items()}},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

@@ -107,7 +107,7 @@ def test_a_run_trains_and_measures(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "sudoku"}, "task: got 'sudoku', expected one of 'language', 'distances'"),
+        ({"task": "sudoku"}, "task: got 'sudoku', expected one of 'language', 'distances', 'bridges'"),
         ({"length": 3}, "length: got 3, expected at least 4"),
         ({"length": 49}, "length: got 49, expected at most 48 nodes"),
         ({"loops": 0}, "loops: got 0, expected at least 1"),
