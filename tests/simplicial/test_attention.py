@@ -80,6 +80,18 @@ def test_two_simplicial_attention_is_the_formula():
             np.testing.assert_allclose(maps["pairs"][b], weights, rtol=1e-10, atol=1e-10)
 
 
+def test_without_a_learned_tensor_values_are_multiplied_feature_by_feature():
+    """As with the tensor B[f, r, s] that is 1 where f = r = s."""
+    x, size = draw(3, 2, 5, WIDTH), 3
+    variables, apply = made(two(2, 2 * size, learned_bilinear=False), x)
+    assert set(variables["params"]) == {"qkkv"}
+    diagonal = np.zeros((2, size, size, size), np.float32)
+    diagonal[:, range(size), range(size), range(size)] = 1
+    _, learned = made(two(2, 2 * size), x)
+    want = learned({"params": {**variables["params"], "bilinear": jnp.asarray(diagonal)}}, x)
+    np.testing.assert_allclose(apply(variables, x), want, rtol=1e-6)
+
+
 @pytest.mark.usefixtures("x64")
 def test_keys_of_the_whole_batch_are_those_of_each_example():
     """Shared [M, V] and copies per example give the same values and gradients."""

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.reasoning import bridges, train
 from experiments.reasoning.config import get_config
+from simplicial import boxworld
 from tests.simplicial.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -19,27 +20,28 @@ SMALL = dataclasses.replace(
 )
 
 
-def test_answers_are_the_boxes_that_belong_to_no_path():
-    """The bridge's lock joins a colour of the first path to a key of the second: found in the pictures."""
-    pictures, answers, lengths = map(np.asarray, bridges.draw(jax.random.key(0), 40))
+def test_the_answer_is_the_one_lock_that_ends_the_episode():
+    """A player with its key opens each lock in turn; the answer is where the picture has the lock."""
+    key = jax.random.key(0)
+    pictures, answers, lengths = map(np.asarray, quickly(lambda: bridges.draw(key, 20))())
     assert set(lengths) == set(bridges.LENGTHS)
-    for picture, answer, length in zip(pictures, answers, lengths, strict=True):
-        row, column = divmod(int(answer), 8)
-        y, x = row + 1, column + 1
-
-        def colour(y, x, picture=picture):
-            return tuple(int(part) for part in picture[y, x])
-
-        floor = (199, 199, 199)
-        assert floor not in (colour(y, x), colour(y, x - 1))
-        assert colour(y, x - 1) != (255, 255, 255)  # not a lock of the Gem
-        boxes = {  # every lock's content, by its place
-            (r, c): colour(r, c - 1) for r in (1, 3, 5) for c in (2, 5, 8) if colour(r, c) != floor
-        }
-        assert (y, x) in boxes
-        without = [content for place, content in boxes.items() if place != (y, x)]
-        keys = [content for content in without if content != (255, 255, 255)]
-        assert len(keys) == len(set(keys)) == 2 * length - 2
+    states = jax.device_get(quickly(lambda: boxworld.reset_batch(key, 20, bridges.BOARDS))())
+    found, places = [], []
+    for i, grid in enumerate(states.grid):
+        state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
+        for y, before in np.argwhere((grid[:, 1:] >= 0) & (grid[:, :-1] >= 0)):
+            x = before + 1
+            held = np.r_[grid[y, x], state.inventory[1:]].astype(np.int8)
+            found.append(dataclasses.replace(state, player=np.int8([x + 1, y]), inventory=held))
+            places.append((i, y, x))
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+    step = jax.vmap(lambda state: boxworld.step(state, boxworld.LEFT, bridges.BOARDS)[1])
+    ends = np.asarray(quickly(step)(batch).terminated)
+    assert len(places) > 2 * ends.sum()
+    for (i, y, x), end in zip(places, ends, strict=True):
+        row, column = divmod(int(answers[i]), pictures.shape[2] - 2)
+        assert end == ((row + 1, column + 1) == (y, x))  # windows of 3 x 3 tiles are centred there
+    assert ends.sum() == 20
 
 
 def test_the_loss_and_the_number_of_right_answers():
