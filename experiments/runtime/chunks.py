@@ -26,7 +26,7 @@ import jax
 
 from experiments.runtime import processes
 from experiments.runtime.config import RunConfig
-from experiments.runtime.workdir import config_dict, flatten, read_json
+from experiments.runtime.workdir import added_defaults, config_dict, flatten, read_json
 
 TABLE = Path(__file__).with_name("chunks.json")
 CPUS = Path("/sys/devices/system/cpu")
@@ -64,11 +64,11 @@ def chosen(config: RunConfig, init: Callable[[jax.Array], Any]) -> int:
     """Returns the number of parts for a new run on this machine: a divisor of the batch size."""
     if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return 1
-    sizes, here = sizes_of(config), machine()
+    kind, here = (config.experiment, machine()), sizes_of(config)
     lines = [
         line
         for line in read(TABLE)
-        if (line["experiment"], line["sizes"], line["machine"]) == (config.experiment, sizes, here)
+        if (line["experiment"], line["machine"]) == kind and completed(line["sizes"], config) == here
     ]
     if not lines:
         return 1
@@ -91,6 +91,11 @@ def sizes_of(config: RunConfig) -> dict[str, Any]:
         for name, value in flat.items()
         if any(name == field or name.startswith(f"{field}.") for field in config.size_fields)
     }
+
+
+def completed(sizes: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+    """Returns the sizes of a line with the defaults of fields that configs were given since."""
+    return {name: value for name, value in added_defaults(config).items() if name in sizes_of(config)} | sizes
 
 
 def parameters(init: Callable[[jax.Array], Any]) -> int:

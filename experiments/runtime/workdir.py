@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,15 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _added(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted name and the default of each field declared `added`, in the config's parts too."""
+def added_defaults(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns the default of each field declared `added`, by dotted name, in the config's parts too."""
+    found = {}
     for field in dataclasses.fields(config):
         if field.metadata.get("added"):
-            yield prefix + field.name, field.default
+            found[prefix + field.name] = field.default
         if dataclasses.is_dataclass(part := getattr(config, field.name)):
-            yield from _added(part, f"{prefix}{field.name}.")
+            found |= added_defaults(part, f"{prefix}{field.name}.")
+    return found
 
 
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
@@ -102,8 +104,7 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     if "accumulate" in new:
         old["accumulate"] = old.get("accumulate") or 1  # nor this: every batch was one part
         new["accumulate"] = new["accumulate"] or old["accumulate"]  # see `chunks.resolved`
-    for name, default in _added(config):
-        old.setdefault(name, default)
+    old = added_defaults(config) | old
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []

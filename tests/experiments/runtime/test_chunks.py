@@ -65,6 +65,23 @@ def test_a_line_applies_to_its_experiment_sizes_parameters_and_machine(table):
         assert chunks.resolved(config, None, init).accumulate == 1
 
 
+@dataclasses.dataclass
+class Deeper(Sized):
+    """The same config, when it has been given another size."""
+
+    size_fields = (*Sized.size_fields, "depth")
+
+    depth: int = runtime.added(1)
+
+
+def test_a_line_applies_to_configs_with_fields_added_since(table):
+    """While these have their defaults, the work is what was measured."""
+    assert chunks.resolved(Deeper(), None, init).accumulate == 16
+    assert chunks.resolved(Deeper(depth=2), None, init).accumulate == 1
+    table(sizes={"width": 3, "depth": 2})
+    assert chunks.resolved(Deeper(depth=2), None, init).accumulate == 16
+
+
 def test_accelerators_and_several_devices_have_one_part(table, monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     assert chunks.resolved(Sized(), None, init).accumulate == 1
@@ -100,7 +117,7 @@ def test_the_machine_and_the_committed_table():
     assert json.loads(json.dumps(here)) == here
     for line in chunks.read(chunks.TABLE):
         config = registry.EXPERIMENTS[line["experiment"]].presets("quick")
-        assert line["sizes"].keys() == chunks.sizes_of(config).keys()
+        assert chunks.completed(line["sizes"], config).keys() == chunks.sizes_of(config).keys()
         assert line["batch_size"] % line["rows"] == 0
 
 
