@@ -32,7 +32,7 @@ def test_the_answer_is_the_one_lock_that_ends_the_episode():
         for y, before in np.argwhere((grid[:, 1:] >= 0) & (grid[:, :-1] >= 0)):
             x = before + 1
             held = np.r_[grid[y, x], state.inventory[1:]].astype(np.int8)
-            found.append(dataclasses.replace(state, player=np.int8([x + 1, y]), inventory=held))
+            found.append(dataclasses.replace(state, player=np.asarray([x + 1, y], np.int8), inventory=held))
             places.append((i, y, x))
     batch = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
     step = jax.vmap(lambda state: boxworld.step(state, boxworld.LEFT, bridges.BOARDS)[1])
