@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from flax import linen as nn
 
 
@@ -45,7 +46,7 @@ def matched(
     def size(width: int) -> int:
         return count(make(width), *inputs)
 
-    above = bisect.bisect_left(candidates, target, key=size)
+    above = _first_of_at_least(candidates, target, size)
     near = [candidates[i] for i in (above - 1, above) if 0 <= i < len(candidates)]
     best = min(near, key=lambda width: abs(size(width) - target))
     if abs(size(best) - target) > tolerance * target:
@@ -54,3 +55,29 @@ def matched(
             f"the nearest is {size(best)} at width {best}"
         )
     return best
+
+
+def _first_of_at_least(candidates: Sequence[int], target: int, size: Callable[[int], int]) -> int:
+    """Returns what `bisect.bisect_left(candidates, target, key=size)` does, from fewer sizes.
+
+    Numbers of parameters are nearly always polynomials of the width of degree 2 at most, up to rounding. So
+    after two halvings the guess is where the polynomial through the last three sizes reaches the target; if
+    that has failed five times, the rest is halved.
+    """
+    low, high = 0, len(candidates)
+    known: list[tuple[int, int]] = []
+    while low < high:
+        guess = (low + high) // 2
+        if 2 <= len(known) < 7:
+            widths, sizes = np.array(known[-3:], float).T
+            curve = np.polynomial.Polynomial.fit(widths, sizes - target, len(widths) - 1)
+            least, most = candidates[max(low - 1, 0)], candidates[min(high, len(candidates) - 1)]
+            roots = [root.real for root in curve.roots() if root.imag == 0 and least < root.real < most + 0.5]
+            if roots:
+                guess = min(bisect.bisect_left(candidates, min(roots) - 1e-6), high - 1)
+        known.append((candidates[guess], size(candidates[guess])))
+        if known[-1][1] < target:
+            low = guess + 1
+        else:
+            high = guess
+    return low

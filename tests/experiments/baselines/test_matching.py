@@ -1,5 +1,8 @@
 """Every baseline reaches a number of parameters by one width; what `matched` returns and refuses."""
 
+import bisect
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -19,6 +22,7 @@ from experiments.baselines import (
     Transformer,
     count,
     matched,
+    matching,
 )
 
 D, R = 48, 20
@@ -59,6 +63,28 @@ def test_count():
 def test_the_nearest_width(target, width):
     """A dense layer from 4 features has 5 parameters per output."""
     assert matched(nn.Dense, target, of(jnp.float32, 2, 4), tolerance=0.03) == width
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [
+        (lambda w: 7 * w + 3, 5),
+        (lambda w: 3 * w * w + 50 * w + 9, 6),
+        (lambda w: 8 * (w // 8) ** 2 + w, 17),
+        (lambda w: w**3, 17),
+        (lambda w: 100 + w // 1000, 17),
+    ],
+    ids=["affine", "quadratic", "rounded", "cubic", "flat"],
+)
+def test_few_sizes_are_counted(size, most):
+    """As many as a polynomial of degree 2 needs, and for others few more than by halving."""
+    for candidates in (range(1, 4097), range(3, 4000, 7), (2, 3, 40, 41, 4096), (5,)):
+        for target in (0, 101, 110_000, 2_000_000, size(candidates[-1]), size(candidates[-1]) + 1):
+            sizes = functools.cache(size)
+            found = matching._first_of_at_least(candidates, target, sizes)
+            assert found == bisect.bisect_left(candidates, target, key=size)
+            assert sizes.cache_info().hits == 0
+            assert sizes.cache_info().misses <= (most if 0 < found < len(candidates) else 17)
 
 
 def test_candidates():
