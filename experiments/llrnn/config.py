@@ -18,6 +18,7 @@ from flax import linen as nn
 from experiments import runtime
 from llrnn import model as models
 from llrnn import tasks
+from llrnn.cells.coupling import TABLE
 
 Activation = Literal["relu", "tanh"]
 Optimizer = Literal["adam", "rmsprop", "sgd"]
@@ -28,6 +29,13 @@ NO_CELL = "none"
 def set_fields(config: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that are not None."""
     return {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
+
+
+def _kinds(params: Any) -> Any:
+    """Returns a tree that says of each parameter whether it is of a "table" or of the "rest"."""
+    return jax.tree.map_with_path(
+        lambda path, _: "table" if any(key.key.endswith(TABLE) for key in path) else "rest", params
+    )
 
 
 @functools.cache
@@ -119,6 +127,7 @@ class Config(runtime.RunConfig):
         baseline_lr: learning rate of the baseline; 0 uses `lr`.
         optimizer: "adam", "rmsprop" (decay .9 and momentum .9, as used by the authors) or "sgd".
         lr: learning rate.
+        table_lr: learning rate of the cell's learned tables from tokens to programs; 0 uses `lr`.
         clip: maximum norm of the gradient; 0 disables clipping.
         entropy: weight in the loss of the mean entropy of the commands that the cell computes; above 0 it
             hardens mixtures into programs.
@@ -146,6 +155,7 @@ class Config(runtime.RunConfig):
     optimizer: Optimizer = "adam"
     lr: float = 1e-3
     clip: float = 1.0
+    table_lr: float = runtime.added(0.0)
     entropy: float = runtime.added(0.0)
     restarts: int = runtime.added(1)
     restart_steps: int = runtime.added(0)
@@ -160,7 +170,7 @@ class Config(runtime.RunConfig):
         """See `RunConfig.validate`; also builds the task and the cells to surface their errors early."""
         super().validate()
         runtime.one_of("task", self.task, tasks.NAMES)
-        for name in ("lr", "baseline_lr", "clip", "entropy", "hidden_outputs", "score_examples"):
+        for name in ("lr", "baseline_lr", "table_lr", "clip", "entropy", "hidden_outputs", "score_examples"):
             runtime.at_least(name, getattr(self, name), 0)
         self._check_restarts()
         for name in ("unroll", "eval_examples", "final_examples"):
@@ -189,7 +199,11 @@ class Config(runtime.RunConfig):
         """Traces the model on the task's shapes without computing; raises ValueError if they do not fit."""
         task = self.make_task()
         inputs = jax.ShapeDtypeStruct((1, task.steps(task.train_lengths[0]), sum(task.fields)), "float32")
-        jax.eval_shape(self.make_model(task).init, jax.random.key(0), inputs)
+        params = jax.eval_shape(self.make_model(task).init, jax.random.key(0), inputs)["params"]
+        if self.table_lr and "table" not in jax.tree.leaves(_kinds(params)):
+            raise ValueError(
+                f"table_lr: got {self.table_lr}, expected 0 with the cell {self.cell.name!r}, without a table"
+            )
 
     def make_task(self) -> tasks.Task:
         """Builds the task with its overrides."""
@@ -203,11 +217,14 @@ class Config(runtime.RunConfig):
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """Builds the optimizer, preceded by gradient clipping if `clip` is set."""
-        update = {
+        make = {
             "adam": optax.adam,
             "rmsprop": lambda lr: optax.rmsprop(lr, decay=0.9, momentum=0.9),
             "sgd": optax.sgd,
-        }[self.optimizer](self.lr)
+        }[self.optimizer]
+        update = make(self.lr)
+        if self.table_lr:
+            update = optax.multi_transform({"table": make(self.table_lr), "rest": update}, _kinds)
         return optax.chain(optax.clip_by_global_norm(self.clip), update) if self.clip else update
 
     @property
@@ -222,6 +239,7 @@ class Config(runtime.RunConfig):
             cell=self.baseline,
             baseline=CellConfig(name=NO_CELL),
             lr=self.baseline_lr or self.lr,
+            table_lr=0.0,
             steps=1_000_000_000,
             restarts=1,
             max_seconds=max_seconds,

@@ -46,7 +46,7 @@ def learned_numerals(cell: CellConfig, task: tasks.Task, params: Any) -> cells.L
     if cell.name != "higher_order" or cell.coupling != "table" or not isinstance(task, tasks.GroupPowers):
         return None
     orders = task.elements.element_orders()[list(task.operator_elements)]
-    logits = np.asarray(params["cell"]["powers"]["kernel"]) / (cell.temperature or 1.0)
+    logits = np.asarray(params["cell"]["powers_table"]["kernel"]) / (cell.temperature or 1.0)
     return cells.read_numerals(logits, orders.tolist())
 
 

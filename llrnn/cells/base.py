@@ -9,7 +9,7 @@ from flax import linen as nn
 from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Float
 
-from llrnn.cells.coupling import Coupling, table_init
+from llrnn.cells.coupling import TABLE, Coupling, table_init
 
 type Check = Callable[[str, Any], None]
 
@@ -114,11 +114,11 @@ class Cell(nn.RNNCellBase, kw_only=True):
     ) -> Float[Array, "*B {count}"]:
         """Computes the logits of a learned command; `llrnn.cells.coupling` has the equations.
 
-        Its parameters are `name`, and with "both" also `name`_input.
+        Its parameters are `name`, with "both" also `name`_input, and of a table `name`_table.
         """
         match coupling:
             case "table":
-                return self.dense(name, count, use_bias=False, kernel_init=table_init)(tokens)
+                return self.dense(name + TABLE, count, use_bias=False, kernel_init=table_init)(tokens)
             case "input":
                 return self.dense(name, count)(inputs)
             case "both":

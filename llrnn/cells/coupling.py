@@ -31,6 +31,9 @@ TAKES_FEATURES: tuple[Coupling, ...] = ("given", "table")
 COORDINATES = "_coordinates"
 """Ending of the intermediates in which cells record the coordinates that they compute."""
 
+TABLE = "_table"
+"""Ending of the names of learned tables among a cell's parameters."""
+
 table_init = nn.initializers.normal(0.3)
 
 

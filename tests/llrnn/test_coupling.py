@@ -24,7 +24,7 @@ def softmax(x):
 
 def coordinates(source, params, h, tokens, x):
     """Computes p by the equations of `llrnn.cells.coupling`."""
-    w = params["powers"]
+    w = params["powers_table" if source == "table" else "powers"]
     match source:
         case "table":
             return softmax(tokens @ w["kernel"])
@@ -84,7 +84,7 @@ def test_temperature_and_straight_through(general_cell):
     """The table's logits are divided; straight through, one program acts and all logits have a gradient."""
     make = general if general_cell else named
     params, h, _, x, whole = drawn("table", general_cell)
-    row = np.asarray(params["powers"]["kernel"])[1]
+    row = np.asarray(params["powers_table"]["kernel"])[1]
     _, p = step(make("table", temperature=0.5), params, h, whole)
     np.testing.assert_allclose(p[0], softmax(2 * row), rtol=1e-9)
     new, p = step(make("table", straight_through=True), params, h, whole)
@@ -132,7 +132,7 @@ def test_a_table_of_more_tokens_than_programs():
     """It takes as many features as tokens."""
     params, h, _, x, _ = drawn("table", True)
     table = np.random.default_rng(1).normal(size=(5, POWERS))
-    params = {**params, "powers": {"kernel": jnp.asarray(table)}}
+    params = {**params, "powers_table": {"kernel": jnp.asarray(table)}}
     whole = jnp.concatenate([jnp.asarray(np.eye(5)[[4]]), jnp.asarray(x)], axis=1)
     _, p = step(general("table", tokens=5), params, h, whole)
     np.testing.assert_allclose(p[0], softmax(table[4]), rtol=1e-9)

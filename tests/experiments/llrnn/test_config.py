@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from experiments.llrnn import train
 from experiments.llrnn.config import AUTHORS_TASKS, CellConfig, Config, TaskOptions, get_config
 from experiments.runtime import releasing
 from llrnn import cells, logic, tasks
@@ -102,6 +103,33 @@ def test_optimizers_are_those_of_their_names():
     # The gradient's norm is 5.
     close(updates(optimizer="sgd", lr=0.5, clip=1.0), [-0.1 * g, -0.1 * g])
     close(updates(optimizer="sgd", lr=0.5, clip=6.0), [-0.5 * g, -0.5 * g])
+
+
+def table_of_powers(**fields):
+    cell = CellConfig(name="higher_order", features=4, coupling="table", max_power=7)
+    return short(task="group_powers", cell=cell, **fields)
+
+
+def test_a_table_has_a_rate_of_its_own():
+    """Of all parameters it alone; both rates are of the optimizer that the config names."""
+    config = table_of_powers(optimizer="sgd", lr=0.5, table_lr=0.25, clip=0.0)
+    config.validate()
+    assert config.for_baseline(1.0).table_lr == 0
+    params = jax.eval_shape(train.make_training(config).init, jax.random.key(0))
+    gradient = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), params)
+    optimizer = config.make_optimizer()
+    update, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    found = {jax.tree_util.keystr(path): np.unique(leaf) for path, leaf in jax.tree.leaves_with_path(update)}
+    assert found.pop("['cell']['powers_table']['kernel']") == [-0.25]
+    assert len(found) == 6
+    assert all(values == [-0.5] for values in found.values())
+
+
+def test_a_rate_of_tables_needs_a_table():
+    config = table_of_powers(table_lr=0.1)
+    config.cell.coupling = "given"
+    with pytest.raises(ValueError, match=r"table_lr: got 0\.1, expected 0 with the cell 'higher_order'"):
+        config.validate()
 
 
 def test_the_model_is_built_as_configured():

@@ -116,7 +116,7 @@ def test_a_cell_without_commands_has_no_entropy():
 def test_the_program_of_the_table_is_named_in_the_results():
     """Of known parameters; another cell or task has none."""
     task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
-    params = {"cell": {"powers": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
+    params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
     found = measures.learned_numerals(cell, task, params)
     assert found is not None
     assert (found.powers, found.agreement) == ((0, 1, 2, 3), 1)
