@@ -11,13 +11,19 @@ import pytest
 from experiments.reasoning import bridges, train
 from experiments.reasoning.config import get_config
 from simplicial import boxworld
-from tests.simplicial.small import quickly
+from tests.simplicial.small import of_shapes, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SMALL = dataclasses.replace(
     get_config("bridges"), features=8, hidden=8, pair_features=4, num_layers=1, batch_size=4
 )
+
+
+def random_batch(shapes: Any) -> Any:
+    """Returns pictures and answers that are random, since to draw boards takes long to compile."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: rng.integers(0, 40, leaf.shape).astype(leaf.dtype), shapes)
 
 
 def test_the_answer_is_the_one_lock_that_ends_the_episode():
@@ -46,8 +52,8 @@ def test_the_answer_is_the_one_lock_that_ends_the_episode():
 
 def test_the_loss_and_the_number_of_right_answers():
     problem, key = train.problem(SMALL), jax.random.key(1)
-    params = quickly(problem["init"])(key)
-    batch = problem["sample"](key, 0)
+    params = of_shapes(jax.eval_shape(problem["init"], key))
+    batch = random_batch(jax.eval_shape(problem["sample"], key, 0))
     model = bridges.BoxFinder(SMALL)
 
     @quickly
@@ -67,8 +73,8 @@ def test_the_loss_and_the_number_of_right_answers():
 )
 def test_fields_change_the_model(change: dict[str, Any]):
     """Even with the same parameters, where those of the changed model are a part of the others."""
-    picture = bridges.draw(jax.random.key(2), 1)[0]
-    params = quickly(bridges.BoxFinder(SMALL).init)(jax.random.key(3), picture)
+    picture = random_batch(jax.eval_shape(lambda: bridges.draw(jax.random.key(2), 1)[0]))
+    params = of_shapes(jax.eval_shape(bridges.BoxFinder(SMALL).init, jax.random.key(3), picture))
     changed = bridges.BoxFinder(dataclasses.replace(SMALL, **change))
     has_b = "bilinear" in params["params"]["SimplicialTransformer_0"]["two_simplicial"]
     assert has_b

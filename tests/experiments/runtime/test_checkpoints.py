@@ -1,5 +1,6 @@
 """Checkpoints are exact on any sharding, and damaged files never give a wrong state."""
 
+import gc
 import itertools
 import logging
 import shutil
@@ -39,6 +40,12 @@ def assert_same(first, second):
     for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_garbage():
+    """Leaves what earlier tests left out of the collection after each failed read, which takes as long."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
