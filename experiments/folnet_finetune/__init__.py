@@ -9,6 +9,15 @@ EXPERIMENT = runtime.Experiment(
     presets=get_config,
     main=train.main,
     default="rte",
+    shorthands={
+        "data": "own.train",
+        "validation": "own.validation",
+        "test": "own.test",
+        "first": "own.first",
+        "second": "own.second",
+        "label": "own.label",
+    },
+    shorthands_preset="own",
     open_model=load.open_model,
     claims=claims.CLAIMS,
 )

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import ClassVar, Final, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import jax
 import optax
@@ -23,6 +24,7 @@ from experiments.folnet_finetune.grid import (
 )
 from experiments.folnet_pretrain.parts import ModelConfig
 from folnet import tasks
+from folnet.tasks import own
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
 KEEP_CHOSEN: Final = "chosen"
@@ -32,12 +34,53 @@ OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", 
 
 
 @dataclasses.dataclass
+class OwnConfig:
+    """Files of your own, with task="own"; see `folnet.tasks.own`.
+
+    Attributes:
+        train, validation, test: the file of each split; a test split is optional.
+        first: column of the texts, or of the first texts of pairs; "" finds it.
+        second: column of the second texts of pairs.
+        label: column of the labels; "" finds it.
+        kind: what labels are: "class" or "number"; "" takes numbers that are not all integers as numbers.
+    """
+
+    train: str = runtime.added("")
+    validation: str = runtime.added("")
+    test: str = runtime.added("")
+    first: str = runtime.added("")
+    second: str = runtime.added("")
+    label: str = runtime.added("")
+    kind: Literal["", "class", "number"] = runtime.added("")
+
+    def files(self) -> dict[str, Path]:
+        """Returns the file of each split that is named."""
+        return {split: Path(name).expanduser() for split in own.SPLITS if (name := getattr(self, split))}
+
+    def open(self) -> own.OwnTask:
+        """Returns the task; its training file is read once, until it changes.
+
+        Raises:
+            ValueError: see `own.open_own`.
+        """
+        files = self.files()
+        changed = tuple(path.stat().st_mtime_ns if path.is_file() else 0 for path in files.values())
+        return _open_own(tuple(files.items()), self.first, self.second, self.label, self.kind, changed)
+
+
+@functools.lru_cache(maxsize=4)
+def _open_own(files: Any, first: str, second: str, label: str, kind: own.Kind, _: Any) -> own.OwnTask:
+    return own.open_own(dict(files), first=first, second=second, label=label, kind=kind)
+
+
+@dataclasses.dataclass
 class Config(runtime.RunConfig):
     """The task, the initial model and the training settings; defaults are shared by all of Table 9.
 
     Attributes:
-        task: one of `folnet.tasks.TASKS`.
+        task: one of `folnet.tasks.TASKS`, or "own".
         data_dir: directory with the task's files.
+        own: with task="own", the files to learn from.
         checkpoint: directory with config.json and model.safetensors, which `from_pretrained` reads; "" starts
             from random parameters with the sizes in `model`.
         vocabulary: vocabulary file; "" means vocab.txt in `checkpoint`.
@@ -79,6 +122,7 @@ class Config(runtime.RunConfig):
 
     task: str = "rte"
     data_dir: str = ""
+    own: OwnConfig = dataclasses.field(default_factory=OwnConfig)
     checkpoint: str = ""
     vocabulary: str = ""
     new_vocabulary: int = runtime.added(0)
@@ -117,8 +161,8 @@ class Config(runtime.RunConfig):
         For a sweep, all of its settings are checked.
         """
         runtime.config.check_types(self)
-        runtime.one_of("task", self.task, tasks.TASKS)
-
+        runtime.one_of("task", self.task, (*tasks.TASKS, own.NAME))
+        self._check_own()
         zero = ("steps", "eval_every", "checkpoint_every", "length", "new_vocabulary")
         zero += ("lr", "eps", "weight_decay", "clip")
         one = ("epochs", "batch_size", "log_every", "eval_batch_size", "seeds")
@@ -152,6 +196,24 @@ class Config(runtime.RunConfig):
         known = self.steps and self.eval_every and self.checkpoint_every
         resolved = self if known else self.resolved(100 * self.batch_size)
         runtime.RunConfig.validate(dataclasses.replace(resolved, sweep=NO_SWEEP, grid=GridConfig()))
+
+    def _check_own(self) -> None:
+        runtime.one_of("own.kind", self.own.kind, get_args(own.Kind))
+        if self.task != own.NAME:
+            if self.own != OwnConfig():
+                raise ValueError(f"own: got {self.own}, expected no files with task={self.task!r}")
+            return
+        for split in ("train", "validation"):
+            if not getattr(self.own, split):
+                raise ValueError(
+                    f"own.{split}: got '', expected a .jsonl, .csv or .tsv file (--config.own.{split})"
+                )
+        if self.sweep != NO_SWEEP:
+            raise ValueError(f"sweep: got {self.sweep!r}, expected {NO_SWEEP!r} with task={own.NAME!r}")
+
+    def open_task(self) -> tasks.Task[Any, Any]:
+        """Returns the task; raises ValueError if files of your own are missing or damaged."""
+        return self.own.open() if self.task == own.NAME else tasks.open_task(self.task)
 
     def _check_lengths(self) -> None:
         if self.lengths and not self.mask_padding:
@@ -208,7 +270,7 @@ class Config(runtime.RunConfig):
     @property
     def tokens(self) -> int:
         """The number of tokens per example, T."""
-        return self.length or tasks.open_task(self.task).max_length
+        return self.length or (own.LENGTH if self.task == own.NAME else tasks.open_task(self.task).max_length)
 
     def steps_per_epoch(self, examples: int) -> int:
         """Returns the number of batches in a pass over so many examples."""
@@ -296,4 +358,43 @@ def preset(task: str) -> Config:
     )
 
 
-get_config = runtime.Presets(**{task: functools.partial(preset, task) for task in tasks.TASKS})
+def own_files() -> Config:
+    """Your own files, from a pretrained FOLNet: `--data=FILE --validation=FILE --config.checkpoint=DIR`.
+
+    The rate and the number of epochs are those of the smaller tasks of Table 9; no result is known.
+    """
+    return dataclasses.replace(preset("rte"), task=own.NAME, data_dir="", checkpoint="", lr=5e-5)
+
+
+def own_small() -> Config:
+    """Your own files, from nothing: a FOLNet of half a million parameters, for a CPU; learns the vocabulary.
+
+    `--data=FILE --validation=FILE`. A model without pretraining knows only the words of the training file.
+    """
+    sizes = ModelConfig(
+        vocab_size=4000,
+        hidden_size=96,
+        relation_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        head_size=24,
+        intermediate_size=192,
+        relation_intermediate_size=24,
+        max_distance=16,
+        hidden_dropout_prob=0.1,
+    )
+    return Config(
+        task=own.NAME,
+        new_vocabulary=4000,
+        model=sizes,
+        lr=1e-3,
+        batch_size=16,
+        epochs=10,
+        length=64,
+        mask_padding=True,
+    )
+
+
+get_config = runtime.Presets(
+    **{task: functools.partial(preset, task) for task in tasks.TASKS}, own=own_files, own_small=own_small
+)

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from experiments.folnet_finetune.config import Config
 from folnet import tasks
 from folnet.tasks import metrics as task_metrics
+from folnet.tasks import own
 from folnet.tokenization import WordPieceTokenizer
 
 VOCABULARY = "vocab.txt"
@@ -24,7 +25,7 @@ AnyTask = tasks.SequenceTask | tasks.SquadTask
 
 def task_of(config: Config) -> AnyTask:
     """Returns the task with the config's options; raises ValueError for an unsupported kind."""
-    task = tasks.open_task(config.task)
+    task = config.open_task()
     if isinstance(task, tasks.SquadTask):
         return dataclasses.replace(task, stride=config.stride, query_length=config.query_length)
     if isinstance(task, tasks.ClutrrTask):
@@ -92,7 +93,7 @@ def missing(config: Config) -> list[str]:
     try:
         task.check(config.data_dir or ".", _needed(task))
     except ValueError as error:
-        found.append(f"data_dir: {error}")
+        found.append(f"own.{error}" if isinstance(task, own.OwnTask) else f"data_dir: {error}")
     if config.checkpoint and not Path(config.checkpoint).expanduser().is_dir():
         found.append(
             f"checkpoint: got {config.checkpoint}, expected a directory. {how_to_make(config.checkpoint)}. "
@@ -103,7 +104,10 @@ def missing(config: Config) -> list[str]:
         if not isinstance(task, tasks.SequenceTask):
             found.append(f"new_vocabulary: got {config.new_vocabulary}, expected 0 with task={config.task!r}")
     elif not (config.vocabulary or config.checkpoint):
-        found.append("vocabulary: got '', expected a file such as BERT's vocab.txt for a model from scratch")
+        found.append(
+            "vocabulary: got '', expected a file such as BERT's vocab.txt for a model from scratch, or "
+            "--config.new_vocabulary=SIZE, or a pretrained model: --config.checkpoint=DIR"
+        )
     elif not vocabulary(config).is_file():
         found.append(
             f"vocabulary: got {vocabulary(config)}, expected a file. FOLNet uses the vocab.txt of uncased "

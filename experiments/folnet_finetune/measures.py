@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
 from experiments.folnet_finetune.config import Config
-from experiments.folnet_finetune.data import VOCABULARY, AnyTask, Data, Split, sequential
+from experiments.folnet_finetune.data import AnyTask, Data, Split, sequential
 from experiments.folnet_finetune.model import apply
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
@@ -140,7 +140,7 @@ class Best:
             self._held = jax.device_get(params)
         elif runtime.is_first():
             self._model.save_pretrained(self._directory, params)
-            self._data.tokenizer.save(self._directory / VOCABULARY)
+            self._data.tokenizer.save_pretrained(self._directory)
             write_json(self._directory / self.RECORD, record)
         self.record = record
 
@@ -154,14 +154,20 @@ class Best:
 def write_predictions(directory: Path, task: AnyTask, split: Split, measured: Measured) -> list[str]:
     """Writes a split's predictions in the format of its benchmark and returns the names of the files.
 
-    For GLUE this is the table for its server; for SQuAD answers and null odds; for FOLIO and CLUTRR, which
-    have no server, JSON lines with the prediction, the label and the probability of the predicted class.
+    For GLUE this is the table for its server; for SQuAD answers and null odds; for the others, which have no
+    server, JSON lines with the prediction, the label and the probability of the predicted class.
     """
     if isinstance(task, tasks.GlueTask):
         return [task.write_predictions(directory, split.name, split.examples, measured.predictions).name]
     if isinstance(task, tasks.SquadTask):
         path = task.write_predictions(directory, split.name, measured.predictions)
         return [path.name, f"{path.stem}_null_odds.json"]
+    lines = prediction_lines(task, split, measured)
+    return [write_whole(directory / f"{task.name}_{split.name}.jsonl", "".join(lines)).name]
+
+
+def prediction_lines(task: tasks.SequenceTask, split: Split, measured: Measured) -> list[str]:
+    """Returns a JSON line for each example: `index`, `prediction`, and `label`, `group` and `probability`."""
     logits = measured.logits[0].astype(np.float64)
     odds = np.exp(logits - logits.max(axis=1, keepdims=True))
     sure = odds.max(axis=1) / odds.sum(axis=1)
@@ -170,8 +176,9 @@ def write_predictions(directory: Path, task: AnyTask, split: Split, measured: Me
         line = {"index": example.index, "prediction": task.written(number)}
         line |= {} if example.label is None else {"label": task.written(example.label)}
         line |= {"group": example.group} if example.group else {}
-        lines.append(json.dumps(line | {"probability": round(float(probability), 6)}) + "\n")
-    return [write_whole(directory / f"{task.name}_{split.name}.jsonl", "".join(lines)).name]
+        line |= {"probability": round(float(probability), 6)} if task.classes else {}
+        lines.append(json.dumps(line) + "\n")
+    return lines
 
 
 def conclude(

@@ -28,7 +28,7 @@ def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionA
     Raises:
         ValueError: the checkpoint's settings are missing or damaged, or do not match the config.
     """
-    task = tasks.open_task(config.task)
+    task = config.open_task()
     settings = _settings(config)
     if settings.absolute_position and config.tokens > settings.max_position_embeddings:
         raise ValueError(
@@ -37,7 +37,7 @@ def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionA
         )
     if isinstance(task, tasks.SequenceTask):
         kind = "single_label_classification" if task.classes else "regression"
-        settings = settings.replace(num_labels=len(task.classes) or 1, problem_type=kind)
+        settings = settings.replace(num_labels=len(task.classes) or 1, problem_type=kind, labels=task.classes)
         return FOLNetForSequenceClassification(settings)
     return FOLNetForQuestionAnswering(settings)
 

@@ -68,9 +68,9 @@ def open_data(config: Config) -> data.Data:
     Raises:
         runtime.WorkdirError: something is missing (the message lists everything), damaged or does not match.
     """
-    if missing := [*data.missing(config), *model.misfits(config)]:
-        raise runtime.WorkdirError("; ".join(missing))
     try:
+        if missing := [*data.missing(config), *model.misfits(config)]:
+            raise runtime.WorkdirError("; ".join(missing))
         tokenizer = data.open_tokenizer(config)
         data.check_rows(tokenizer, model.make(config).config.vocab_size)
         return data.open_data(config, tokenizer)
@@ -147,7 +147,7 @@ def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
     It is the cross-entropy of a class, the squared error of a number, or for an answer the mean of the
     cross-entropies of its start and end.
     """
-    task = tasks.open_task(config.task)
+    task = config.open_task()
     drops = tuned.config.hidden_dropout_prob > 0 or tuned.config.attention_probs_dropout_prob > 0
 
     def loss(params, batch, key):

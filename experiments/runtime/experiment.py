@@ -54,6 +54,9 @@ class Experiment:
         presets: returns the config of a preset's name (`runtime.Presets`).
         main: `main(config, workdir=..., parallel=...)` runs the experiment.
         default: the preset used when none is given.
+        shorthands: flags that stand for fields: {"data": "own.train"} makes --data=FILE mean
+            --config.own.train=FILE.
+        shorthands_preset: the preset used when none is given but one of `shorthands`.
         abstract_state: returns, for a config, the state in its checkpoints as `jax.ShapeDtypeStruct`s with
             shardings; None if its runs cannot be released as folders.
         open_model: `open_model(path, step=..., seed=...)` returns the trained model of a run or a released
@@ -70,6 +73,8 @@ class Experiment:
     presets: Callable[[str], RunConfig]
     main: Callable[..., Any]
     default: str = "quick"
+    shorthands: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shorthands_preset: str = ""
     abstract_state: Callable[[Any], Any] | None = None
     open_model: Callable[..., Any] | None = None
     tour_stop: Callable[[Path, Any], Stop] | None = None

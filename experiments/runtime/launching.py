@@ -38,10 +38,10 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     `--mesh`, `--fsdp` and `--keep_blocks`, and for several processes `--distributed`,
     `--coordinator_address`, `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a
     preset's name, `quick` or `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)`
-    returns a config. Invalid flags
-    and a workdir that belongs to another run are reported in one line, with exit status 2, before anything is
-    computed or written. A run that stops because its loss is not finite exits with status 1; one stopped by
-    SIGTERM exits with 143. Both print the checkpoint from which the run can continue.
+    returns a config. The experiment's shorthands stand for fields. Invalid flags and a workdir that belongs
+    to another run are reported in one line, with exit status 2, before anything is computed or written. A run
+    that stops because its loss is not finite exits with status 1; one stopped by SIGTERM exits with 143. Both
+    print the checkpoint from which the run can continue.
 
     Args:
         experiment: the experiment to run.
@@ -50,7 +50,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     config, values = config_file(experiment, experiment.default), flags.FLAGS
     argv = list(sys.argv if argv is None else argv)
     with _reported_in_one_line(argv, config):  # this reads the default config already
-        argv = _with_files(experiment, argv)
+        argv = _with_files(experiment, _without_shorthands(experiment, argv))
         config_flags.DEFINE_config_file(
             "config",
             config,
@@ -178,6 +178,21 @@ def config_file(experiment: Experiment, value: str) -> str:
             f"--config: got {value!r}, expected a preset, {experiment.name}:PRESET or FILE.py:PRESET"
         )
     return f"{inspect.getfile(experiment.config)}:{preset}"
+
+
+def _without_shorthands(experiment: Experiment, argv: Sequence[str]) -> list[str]:
+    """Replaces the experiment's shorthands by fields, and names their preset unless another is named."""
+    found, used = [], False
+    for argument in argv:
+        flag, separator, value = argument.partition("=")
+        field = experiment.shorthands.get(flag.lstrip("-")) if flag.startswith("-") else None
+        if field is not None and not separator:
+            raise flags.Error(f"{flag}: got no value, expected {flag}=VALUE")
+        used |= field is not None
+        found.append(f"--config.{field}={value}" if field else argument)
+    if used and not any(re.match(r"--?config(=|$)", argument) for argument in argv):
+        found.insert(1, f"--config={experiment.shorthands_preset}")
+    return found
 
 
 def _with_files(experiment: Experiment, argv: Sequence[str]) -> list[str]:

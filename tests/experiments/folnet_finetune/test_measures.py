@@ -158,7 +158,8 @@ def test_the_first_of_the_best_is_kept(tmp_path, kept):
     again.offer(5, {"main": 0.65}, 5)
     assert again.params() == (2 if kept else 5)
     files = sorted(path.name for path in tmp_path.glob("best/*"))
-    assert files == (["metrics.json", "number", "vocab.txt"] if kept else [])
+    tokenizer = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    assert files == (["metrics.json", "number", *tokenizer] if kept else [])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"step": 2, "main": "best"}', '{"main": 0.5}'])
