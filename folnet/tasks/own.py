@@ -99,6 +99,8 @@ def _fields(path: Path, reader: Any) -> Table:
             line = reader.line_num + 1
     except csv.Error as error:
         raise damaged(path, line, str(error)) from error
+    if not rows:
+        raise damaged(path, 1, "all fields are empty")
     (first, names), *rest = rows
     names = [name.strip() for name in names]
     if len(set(names)) < len(names) or not all(names):
@@ -224,17 +226,18 @@ def open_own(
         first: column of the texts; "" finds it.
         second: column of the second texts of pairs.
         label: column of the labels; "" finds it.
-        kind: what labels are: "class" or "number"; "" takes numbers that are not all integers as numbers.
+        kind: what labels are: "class" or "number"; "" takes numbers that are not all integers as numbers, and
+            refuses as many classes as names or identifiers would be.
 
     Raises:
-        ValueError: a file cannot be read (with file and line), columns are missing or ambiguous, all labels
-            are equal, or there are too many.
+        ValueError: a file cannot be read (with file and line), columns are missing or ambiguous, or all
+            labels are equal.
     """
     table = read(files["train"])
     columns = columns_of(table, first, second, label)
     values = [_label_value(table.path, line, row, columns.label) for line, row in table.rows]
     numbers = [_number(value) for value in values]
-    if not kind:
+    if not (given := kind):
         fractions = None not in numbers and any(float(n) != int(n) for n in numbers if n is not None)
         kind = "number" if fractions else "class"
     common: Any = {
@@ -256,10 +259,11 @@ def open_own(
     integers = all(_is_integer(name) for name in names)
     classes = tuple(sorted(names, key=int) if integers else sorted(names))
     _check_several(table, columns, len(classes), values[0])
-    if len(classes) > min(MOST_CLASSES, max(2, len(values) // 2)):
+    if not given and len(classes) > min(MOST_CLASSES, max(2, len(values) // 2)):
         raise ValueError(
             f"{table.path}: got {len(classes)} different labels in {len(values)} rows of the column "
-            f"{columns.label!r}, expected few; name another column, or kind 'number'"
+            f"{columns.label!r}, expected few; name another column, or say which kind they are: 'class' or "
+            "'number'"
         )
     return OwnTask(classes=classes, metrics=("accuracy",), **common)
 
@@ -303,7 +307,7 @@ def _number(value: str | int | float | bool) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

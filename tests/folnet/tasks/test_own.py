@@ -67,7 +67,7 @@ def test_numbers_that_are_not_all_integers(tmp_path):
     assert task.written(7.0) == "4.00000"
     integers = opened(tmp_path, lines([{"sentence": "a", "score": n} for n in (1, 2, 3)]), kind="number")
     assert integers.bounds == (1, 3)
-    as_classes = opened(tmp_path, lines(rows * 2), kind="class")
+    as_classes = opened(tmp_path, lines(rows), kind="class")
     assert as_classes.classes == ("0", "1.25", "2.5", "4")
 
 
@@ -115,6 +115,7 @@ BAD = [
     (lines(ROWS[:1] * 3), "", {}, r"train\.jsonl: got the label 'yes' in all 3 rows, expected at least two"),
     (lines([{"text": "a", "label": n} for n in range(9)]), "", {}, r"got 9 different labels in 9 rows of"),
     (lines(ROWS), "", {"kind": "number"}, r"line 1: got the label 'yes', expected a number"),
+    (lines([{"text": "a", "label": 10**400}] * 2), "", {"kind": "number"}, r"line 1: got the label 10+"),
     (lines([{"text": "a", "label": 2.5}] * 2), "", {}, r"got the label '2\.5' in all 2 rows"),
     (lines(ROWS), lines([{"text": "a", "label": "maybe"}]), {},
      r"dev\.jsonl, line 1: got the label 'maybe', expected 'no' or 'yes', the labels of the training split"),
@@ -139,6 +140,7 @@ def test_every_mistake_is_one_line(tmp_path, train, dev, options, message):
 
 
 BAD_TABLES = [
+    ("a.csv", ",,\n , \n", r"a\.csv, line 1: all fields are empty"),
     ("a.csv", "text,label\n", r"a\.csv, line 1: no rows follow the header"),
     ("a.csv", "text,text\na,b\n", r"line 1: got the header \['text', 'text'\], expected a different name"),
     ("a.csv", "text,\na,b\n", r"line 1: got the header \['text', ''\], expected a different name"),

@@ -182,7 +182,8 @@ def test_interrupted_by_hand(tmp_path, whole):
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all of them
     _, errors = running.communicate(timeout=30)
     assert running.returncode != 0
-    assert errors.count("Traceback") <= 1, errors  # workers print nothing
+    chained = errors.count("During handling of the above")  # wherever in pathlib it was interrupted
+    assert errors.count("Traceback") <= 1 + chained, errors  # workers print nothing
     assert "KeyboardInterrupt" in errors
     generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
