@@ -11,12 +11,14 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
+from experiments.folnet_finetune import errors
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.data import AnyTask, Data, Split, sequential
 from experiments.folnet_finetune.model import apply
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from folnet import tasks
+from folnet.tasks import own
 from folnet.tasks.files import write_whole
 
 MAIN = "main"
@@ -198,7 +200,8 @@ def conclude(
     Returns:
         `last` and `best` (the step and all metrics of the development splits; without such a split the best
         is the last), `test` (the best parameters' metrics where labels are published), `predictions` (file
-        names relative to the workdir), and a description of the run.
+        names relative to the workdir), and a description of the run; of classes in files of your own also
+        `confusion`, by split (see `errors`).
     """
     record, chosen = best.record, params
     if record is None:
@@ -206,13 +209,15 @@ def conclude(
     elif record["step"] != last["step"]:
         processes.gathered(0)  # waits until the first process has written the best parameters
         chosen = best.params()
-    tested, files = {}, []
+    tested, files, confused = {}, [], {}
     for split in data.measured if config.predict else [s for s in data.test if s.labelled]:
         found = measure(chosen, split)
         if split in data.test and split.labelled:
             tested[split.name] = found.metrics
         if config.predict and workdir is not None and runtime.is_first():
             files += write_predictions(workdir / PREDICTIONS, data.task, split, found)
+            if isinstance(data.task, own.OwnTask) and data.task.classes and split.labelled:
+                confused[split.name] = _write_errors(workdir / PREDICTIONS, data.task, split, found)
     return {
         "task": config.task,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
@@ -223,4 +228,17 @@ def conclude(
         "best": record,
         "test": named(tested),
         "predictions": [f"{PREDICTIONS}/{name}" for name in files],
+        **({"confusion": confused} if confused else {}),
     }
+
+
+def _write_errors(directory: Path, task: own.OwnTask, split: Split, found: Measured) -> list[list[int]]:
+    """Writes the worst errors and a picture of what is confused; returns its counts."""
+    stem = f"{task.name}_{split.name}"
+    lines = errors.worst(split, prediction_lines(task, split, found))
+    write_whole(directory / f"{stem}_errors.jsonl", "".join(lines))
+    counts = errors.confusion(task.labels(split.examples), found.predictions, len(task.classes))
+    if runtime.can_draw():
+        figure = errors.figure_of(task.classes, counts, f"{split.rows} rows of {split.name}")
+        runtime.plots.save(figure, directory / f"{stem}_confusion.png")
+    return counts.tolist()

@@ -166,7 +166,10 @@ def test_a_run_learns_its_files_and_answers_new_texts(tmp_path):
     config = small(tmp_path)
     found: Any = train.main(config, workdir=tmp_path / "run")
     assert found.results["best"]["accuracy"] == 1
-    assert (tmp_path / "run" / PREDICTIONS / "own_validation.jsonl").is_file()
+    assert {path.name for path in (tmp_path / "run" / PREDICTIONS).iterdir()} == {
+        "own_validation.jsonl", "own_validation_errors.jsonl", "own_validation_confusion.png",
+    }  # fmt: skip
+    assert found.results["confusion"] == {"validation": [[3, 0], [0, 3]]}
     new = tmp_path / "new.csv"
     new.write_text("text\nthe dog sat .\nthe cat sat .\n", encoding="utf-8")
     command = [sys.executable, "-m", "experiments.folnet_finetune.predict", f"--run={tmp_path / 'run'}",

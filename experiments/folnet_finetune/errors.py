@@ -1,0 +1,59 @@
+"""What a classifier confuses with what, and its worst errors."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import ArrayLike
+
+from experiments import runtime
+from experiments.folnet_finetune.data import Split
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST = 100
+"""Number of errors that are written."""
+
+
+def confusion(labels: ArrayLike, predictions: ArrayLike, classes: int) -> Int[np.ndarray, "C C"]:
+    """Counts examples: rows are labels, columns are predictions."""
+    counts = np.zeros((classes, classes), int)
+    np.add.at(counts, (np.asarray(labels, int), np.asarray(predictions, int)), 1)
+    return counts
+
+
+def worst(split: Split, lines: Sequence[str]) -> list[str]:
+    """Returns the lines of wrong predictions with their texts, the surest first.
+
+    Args:
+        split: a split with labels.
+        lines: its JSON lines of `measures.prediction_lines`, of classes.
+    """
+    wrong = []
+    for example, line in zip(split.examples, map(json.loads, lines), strict=True):
+        if line["prediction"] != line["label"]:
+            wrong.append(line | {"first": example.first})
+            wrong[-1] |= {} if example.second is None else {"second": example.second}
+    wrong.sort(key=lambda line: -line["probability"])
+    return [json.dumps(line, ensure_ascii=False) + "\n" for line in wrong[:MOST]]
+
+
+def figure_of(classes: Sequence[str], counts: Int[np.ndarray, "C C"], title: str) -> "Figure":
+    """Draws the counts, coloured by the share of their row."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    with runtime.plots.style(), runtime.plots.without_grid():
+        side = 2.2 + 0.45 * len(classes)
+        figure = runtime.plots.Figure(figsize=(side + 0.6, side))
+        axes = figure.subplots()
+        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.set(title=title, xlabel="prediction", ylabel="label")
+        axes.set_xticks(range(len(classes)), classes, rotation=40, ha="right")
+        axes.set_yticks(range(len(classes)), classes)
+        for (row, column), count in np.ndenumerate(counts):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color=colour)
+        figure.colorbar(image, label="share of the label")
+    return figure
