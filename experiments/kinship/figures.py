@@ -78,7 +78,8 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
     frame: dict[str, Any] = {
         "title": title,
         "ylim": (-0.03, 1.03),
-        "size": (5.4 if len(lines) <= 6 else 7.2, 3.4),
+        "size": (5.4, 3.4),
+        "beside": len(lines) > 6,
     }
     marks = {"longest trained": max(runs[0]["train_lengths"])}
     by_length = runtime.plots.curve_figure(
