@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int
@@ -11,8 +10,7 @@ from numpy.typing import ArrayLike
 from experiments import runtime
 from experiments.folnet_finetune.data import Split
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
 MOST = 100
 """Number of errors that are written."""
@@ -41,7 +39,7 @@ def worst(split: Split, lines: Sequence[str]) -> list[str]:
     return [json.dumps(line, ensure_ascii=False) + "\n" for line in wrong[:MOST]]
 
 
-def figure_of(classes: Sequence[str], counts: Int[np.ndarray, "C C"], title: str) -> "Figure":
+def figure_of(classes: Sequence[str], counts: Int[np.ndarray, "C C"], title: str) -> Figure:
     """Draws the counts, coloured by the share of their row."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     with runtime.plots.style(), runtime.plots.without_grid():
