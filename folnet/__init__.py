@@ -17,6 +17,7 @@ from folnet.heads import (
     FOLNetForPreTraining,
     FOLNetForQuestionAnswering,
     FOLNetForSequenceClassification,
+    FOLNetForTokenClassification,
 )
 from folnet.looped import LoopedFOLNet, RelationHead
 from folnet.model import FOLNet, FOLNetOutput, check_inputs
@@ -45,6 +46,7 @@ __all__ = [
     "FOLNetForPreTraining",
     "FOLNetForQuestionAnswering",
     "FOLNetForSequenceClassification",
+    "FOLNetForTokenClassification",
     "FOLNetOutput",
     "Generated",
     "LoopedFOLNet",

@@ -24,18 +24,20 @@ from folnet.distances import Columns
 from folnet.embeddings import Embeddings
 from folnet.linear import Linear
 from folnet.model import check_text, deduced, diagonal_link, linked_back, optional, segments
+from folnet.outputs import Kernels, ModelOutput
 from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 
 
 @struct.dataclass
-class DecoderOutput:
+class DecoderOutput(ModelOutput):
     """Like `FOLNetOutput`, without a pooler; relations are 0 where x may not attend to y."""
 
     last_hidden_state: Float[Array, "B T D1"]
     relation_hidden_state: Float[Array, "B T C D2"]
     hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
     relation_hidden_states: tuple[Float[Array, "B T C D2"], ...] | None = None
+    attentions: Kernels | None = None
 
 
 @struct.dataclass
@@ -81,6 +83,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         *,
         prefix_lengths: Int[Array, "B"] | None = None,
         output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> DecoderOutput:
         """Deduces the properties and relations of each token from that token and those before it.
 
@@ -93,10 +96,11 @@ class FOLNetDecoder(nn.Module, Pretrained):
           ValueError: If an argument does not fit, or ids or lengths are out of range (not checked while
             tracing).
         """
-        unary, states, _ = self._deduce(
+        unary, states, premises, mask = self._deduce(
             input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic
         )
-        return DecoderOutput(**deduced(unary, states, output_hidden_states))
+        kernels = self.reasoner.kernels(states, premises, mask) if output_attentions else None
+        return DecoderOutput(attentions=kernels, **deduced(unary, states, output_hidden_states))
 
     def prefill(
         self,
@@ -118,7 +122,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         batch, length = jnp.shape(input_ids)
         if capacity < length:
             raise ValueError(f"capacity: got {capacity}, expected at least {length}, the length of input_ids")
-        unary, _, premises = self._deduce(input_ids, token_type_ids, attention_mask, prefix_lengths, True)
+        unary, _, premises, _ = self._deduce(input_ids, token_type_ids, attention_mask, prefix_lengths, True)
         types = segments(token_type_ids, (batch, length)).astype(jnp.int32)
         real = jnp.ones((batch, length), bool) if attention_mask is None else attention_mask.astype(bool)
         lengths = real.sum(axis=1)
@@ -147,7 +151,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         types = segments(token_type_ids, (batch, length))
         unary, relation = base_atoms(self.embeddings, jnp.asarray(input_ids), types, mask, 0, deterministic)
         states, premises = self.reasoner(unary, relation, mask, None, deterministic)
-        return linked_back(self.diagonal, *states[-1], 0), states, premises
+        return linked_back(self.diagonal, *states[-1], 0), states, premises, mask
 
 
 def check_config(config: ModelConfig) -> None:

@@ -12,7 +12,7 @@ Axis letters: B batch; X tokens that conclude; C columns they may attend to: I t
 the text; D1 properties; D2 relations; H heads; S features of a head.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -219,6 +219,16 @@ class DecoderReasoner(nn.Module):
             premises.append(read)
         states[-1] = normalized(self.config, unary, relation)
         return states, tuple(premises)
+
+    def kernels(
+        self,
+        states: Sequence[tuple[Array, Array]],
+        premises: tuple[Premises, ...],
+        mask: Bool[Array, "#B 1 T C"],
+    ) -> tuple[dict[str, Float[Array, "..."]], ...]:
+        """Returns those of each layer, for the states and premises that a call returned."""
+        layers = zip(self.layers, states[:-1], premises, strict=True)
+        return tuple(layer.kernels(*state, mask=mask, cjoin=read.cjoin) for layer, state, read in layers)
 
     def step(
         self,

@@ -1,20 +1,20 @@
-"""Text generation, one word at a time: the most probable next word or a sampled one, with a cache.
+"""Text generation: the most probable next word, a sampled one, or the best texts of a beam, with a cache.
 
     out = generate(model, params, prompts, max_new_tokens=40, eos_token_id=3, pad_token_id=0)
     out = generate_from(model, params, inputs, decoder_start_token_id=0, max_new_tokens=40, ...)
     out.sequences, out.lengths
 
-Each call is one compiled program: it reads the prompt in one pass, then loops until all rows have ended.
-`decoder` describes the cache. `cache=False` reads the whole text again for each word and gives the same words
-(up to rounding, when two words are equally probable).
+Each call is one compiled program: it reads the prompt in one pass, then runs a loop of `kernels.decoding`
+until all rows have ended. `decoder` describes the cache. `cache=False` reads the whole text again for each
+word and gives the same words (up to rounding, when two words are equally probable).
 
 Axis letters: B batch; T tokens of a prompt; I tokens of an input; M maximum number of new tokens; V words; N
-length of a generated sequence, T + M or 1 + M.
+length of a generated sequence, T + M or 1 + M; K beams; R rows, B times the number of texts for each.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,9 +24,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from folnet import masks
 from folnet.model import check_text, optional
-
-Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
-"""step(last tokens, state, number of new tokens so far) -> (logits after them, state)."""
+from kernels import decoding
+from kernels.decoding import Allowed, Ends, Sampling
 
 
 @struct.dataclass
@@ -34,45 +33,40 @@ class Generated:
     """Generated texts.
 
     Attributes:
-      sequences: the prompt or start token, the generated tokens, then padding.
-      lengths: number of tokens before the padding, including an end token.
+      sequences: the prompt or start token, the generated tokens, then padding. Prompts that are padded on the
+        left stay so.
+      lengths: number of tokens without padding, including an end token.
+      scores: of a beam search: log-probability of the new tokens, divided by the length penalty.
     """
 
-    sequences: Int[Array, "B N"]
-    lengths: Int[Array, "B"]
+    sequences: Int[Array, "R N"]
+    lengths: Int[Array, "R"]
+    scores: Float[Array, "R"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampling:
-    """How to sample a word.
+class How:
+    """How texts are continued.
 
     Attributes:
-      temperature: divides the logits; lower values favor the most probable words.
-      top_k: number of most probable words to sample from; None for all.
-      top_p: samples from the most probable words that together have this probability, at least one.
+      most: M.
+      ends: when a text ends.
+      sampling: how to sample words; None for the most probable word.
+      allowed: which words may follow; None for all.
+      beams: K, the hypotheses that a beam search keeps; 1 for none.
+      texts: number of texts to return of a beam.
+      length_exponent: of `decoding.length_penalty`.
+      cache: whether to keep what was read from earlier tokens.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a number out of range."""
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: got {self.temperature}, expected more than 0")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k: got {self.top_k}, expected None or at least 1")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p: got {self.top_p}, expected more than 0 and at most 1")
-
-    def __call__(self, logits: Float[Array, "B V"], key: jax.Array) -> Int[Array, "B"]:
-        """Samples one word per row."""
-        count = logits.shape[-1] if self.top_k is None else min(self.top_k, logits.shape[-1])
-        logits, words = jax.lax.top_k(logits / self.temperature, count)
-        probabilities = jax.nn.softmax(logits)
-        before = jnp.cumsum(probabilities, axis=-1) - probabilities
-        rank = jax.random.categorical(key, jnp.where(before < self.top_p, logits, -jnp.inf))
-        return jnp.take_along_axis(words, rank[:, None], axis=-1)[:, 0]
+    most: int
+    ends: Ends
+    sampling: Sampling | None = None
+    allowed: Allowed | None = None
+    beams: int = 1
+    texts: int = 1
+    length_exponent: float = 0.0
+    cache: bool = True
 
 
 def generate(
@@ -82,44 +76,54 @@ def generate(
     *,
     max_new_tokens: int,
     pad_token_id: int,
-    eos_token_id: int | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
     token_type_ids: Int[Array, "B T"] | None = None,
     attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
     prefix_lengths: Int[Array, "B"] | None = None,
-    sampling: Sampling | None = None,
     key: jax.Array | None = None,
-    cache: bool = True,
+    **options: Any,
 ) -> Generated:
     """Continues texts with a decoder-only model.
 
     Args:
       model: a `FOLNetForCausalLM`.
       params: its parameters.
-      input_ids: tokens of the texts; shorter ones are padded at the end.
+      input_ids: tokens of the texts; shorter ones are padded at the end or at the start.
       max_new_tokens: M.
       pad_token_id: token that follows the end of a text.
-      eos_token_id: token that ends a text; None to always generate M tokens.
+      eos_token_id: token that ends a text, or several; None to always generate M tokens.
       token_type_ids: segments; new tokens take the segment of their text's last token.
       attention_mask: True at real tokens.
       prefix_lengths: number of leading tokens that attend to one another; None for none. New tokens never
         attend to later ones.
-      sampling: how to sample words; None for the most probable word.
       key: random key, required with `sampling`.
-      cache: whether to keep what was read from earlier tokens.
+      **options: further options.
+        - `sampling`, a `Sampling`: samples words instead of taking the most probable ones.
+        - `num_beams`: K hypotheses of a beam search instead. `num_return_sequences`, 1 by default: returns so
+          many of them, the best first, in rows next to each other. `length_exponent`, 0 by default, is that
+          of `decoding.length_penalty`; larger values favor longer texts.
+        - `stop_sequences`: lists of tokens that end a text when they occur in a row.
+        - `allowed(tokens [R, M], count)`: True at the words [R, V] that may follow the `count` new tokens.
+        - `cache`: False to read the whole text again for each word.
 
     Raises:
       ValueError: If an argument does not fit.
+      TypeError: If there is no such option.
     """
     batch, length = check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
-    lengths = _lengths(attention_mask, batch, length)
-    masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
-    _check_options(model.config, length, max_new_tokens, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
-    _check_key(sampling, key)
+    lengths, before = _lengths(attention_mask, batch, length)
+    real = None if attention_mask is None else jnp.arange(length)[None] < lengths[:, None]
+    masks.check_prefix_lengths(prefix_lengths, batch, length, real)
+    how = _how(model.config, length, max_new_tokens, pad_token_id, eos_token_id, key, **options)
     texts = (jnp.asarray(input_ids), optional(token_type_ids), lengths, optional(prefix_lengths))
-    options = {"max_new_tokens": max_new_tokens, "pad": pad_token_id, "eos": eos_token_id}
-    return _generate(model, params, *texts, key, sampling=sampling, cache=cache, **options)
+    if before is None:
+        return _generate(model, params, *texts, key, how=how)
+    first, types = (None if text is None else _rolled(text, -before) for text in texts[:2])
+    out = _generate(model, params, first, types, *texts[2:], key, how=how)
+    shift = jnp.repeat(before, how.texts)
+    return dataclasses.replace(out, sequences=_padded_before(out.sequences, shift, pad_token_id))
 
 
 def generate_from(
@@ -130,12 +134,11 @@ def generate_from(
     max_new_tokens: int,
     decoder_start_token_id: int,
     pad_token_id: int,
-    eos_token_id: int | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
     token_type_ids: Int[Array, "B I"] | None = None,
     attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
-    sampling: Sampling | None = None,
     key: jax.Array | None = None,
-    cache: bool = True,
+    **options: Any,
 ) -> Generated:
     """Generates a target for each input with an encoder-decoder (`FOLNetForConditionalGeneration`).
 
@@ -144,94 +147,82 @@ def generate_from(
 
     Raises:
       ValueError: If an argument does not fit.
+      TypeError: If there is no such option.
     """
     check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
-    words = {"decoder_start_token_id": decoder_start_token_id, "pad_token_id": pad_token_id}
-    _check_options(model.config, 1, max_new_tokens, **words, eos_token_id=eos_token_id)
-    _check_key(sampling, key)
+    _check_words(model.config, decoder_start_token_id=decoder_start_token_id)
+    how = _how(model.config, 1, max_new_tokens, pad_token_id, eos_token_id, key, **options)
     texts = (jnp.asarray(input_ids), optional(token_type_ids), optional(attention_mask, bool))
-    options = {"max_new_tokens": max_new_tokens, "pad": pad_token_id, "eos": eos_token_id}
-    options |= {"start": decoder_start_token_id, "sampling": sampling, "cache": cache}
-    return _generate_from(model, params, *texts, key, **options)
+    return _generate_from(model, params, *texts, key, start=decoder_start_token_id, how=how)
 
 
-def search(
-    step: Step,
+def _found(
+    step: decoding.Step,
     state: Any,
-    logits: Float[Array, "B V"],
-    key: jax.Array | None = None,
-    *,
-    max_new_tokens: int,
-    pad: int,
-    eos: int | None = None,
-    sampling: Sampling | None = None,
-) -> tuple[Int[Array, "B M"], Int[Array, "B"]]:
-    """Runs the generation loop for any `step`; returns new tokens, padded at the end, and counts per row.
+    key: jax.Array | None,
+    how: How,
+    last: Int[Array, "B"] | None = None,
+    logits: Float[Array, "B V"] | None = None,
+) -> tuple[Int[Array, "R M"], Int[Array, "R"], Float[Array, "R"] | None]:
+    """Runs the loop; returns new tokens, their number, and of a beam search the scores.
 
-    `logits` are those of the first new tokens, and `state` is passed to the first step.
-
-    Raises:
-      ValueError: If `sampling` is given without a key.
+    `step` and `state` are of rows: of B without beams and of B * K with beams, whose hypotheses are adjacent.
     """
-    _check_key(sampling, key)
+    options: dict[str, Any] = {"most": how.most, "ends": how.ends, "allowed": how.allowed}
+    first = {"last": last, "logits": logits}
+    if how.beams == 1:
+        tokens, made = decoding.search(step, state, **first, key=key, sampling=how.sampling, **options)
+        return tokens, made, None
+    options["length_exponent"] = how.length_exponent
 
-    def write(tokens, ended, made, logits, count):
-        if sampling is None or key is None:
-            chosen = jnp.argmax(logits, axis=-1)
-        else:
-            chosen = sampling(logits, jax.random.fold_in(key, count))
-        chosen = jnp.where(ended, pad, chosen.astype(jnp.int32))
-        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[:, None], count, axis=1)
-        made = made + ~ended
-        return tokens, (ended if eos is None else ended | (chosen == eos)), made
+    def split(x):
+        return x.reshape(-1, how.beams, *x.shape[1:]) if jnp.ndim(x) else x
 
-    def unfinished(carry):
-        count, _, ended, *_ = carry
-        return (count < max_new_tokens) & ~jnp.all(ended)
+    def merge(x):
+        return x.reshape(-1, *x.shape[2:]) if jnp.ndim(x) else x
 
-    def body(carry):
-        count, tokens, ended, made, state = carry
-        last = jax.lax.dynamic_index_in_dim(tokens, count - 1, axis=1, keepdims=False)
-        logits, state = step(last, state, count)
-        return count + 1, *write(tokens, ended, made, logits, count), state
+    def of_beams(last, state, count):
+        logits, state = step(merge(last), jax.tree.map(merge, state), count)
+        return split(logits), jax.tree.map(split, state)
 
-    batch = logits.shape[0]
-    tokens = jnp.full((batch, max_new_tokens), pad, jnp.int32)
-    first = write(tokens, jnp.zeros(batch, bool), jnp.zeros(batch, jnp.int32), logits, jnp.int32(0))
-    _, tokens, _, made, _ = jax.lax.while_loop(unfinished, body, (jnp.int32(1), *first, state))
-    return tokens, made
+    first = jax.tree.map(split, repeated(first, how.beams))
+    found = decoding.search_beams(of_beams, jax.tree.map(split, state), **first, **options)
+    best = jax.tree.map(lambda x: merge(x[:, : how.texts]), found)
+    return best.tokens, best.lengths, best.scores
 
 
-_STATIC = ("model", "max_new_tokens", "pad", "eos", "sampling", "cache")
+def repeated(tree: Any, times: int) -> Any:
+    """Repeats each row, with the copies next to each other; scalars and None stay."""
+    return jax.tree.map(lambda x: jnp.repeat(x, times, axis=0) if jnp.ndim(x) and times > 1 else x, tree)
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
-def _generate(
-    model, params, input_ids, types, lengths, prefix_lengths, key, *, cache, max_new_tokens, **options
-):
+@functools.partial(jax.jit, static_argnames=("model", "how"))
+def _generate(model, params, input_ids, types, lengths, prefix_lengths, key, *, how):
     variables, length = {"params": params}, input_ids.shape[1]
-    if cache:
-        mask, capacity = jnp.arange(length)[None] < lengths[:, None], length + max_new_tokens - 1
+    if how.cache:
+        mask, capacity = jnp.arange(length)[None] < lengths[:, None], length + how.most - 1
         rest = {"prefix_lengths": prefix_lengths, "capacity": capacity, "method": "prefill"}
         logits, state = model.apply(variables, input_ids, types, mask, **rest)
+        state = repeated(state, how.beams)
 
         def step(last, state, count):
             return model.apply(variables, last, state, method="step")
     else:
-        step, logits, state = _reading_all(
-            model, variables, input_ids, types, lengths, prefix_lengths, max_new_tokens
-        )
-    tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
+        texts = repeated((input_ids, types, lengths, prefix_lengths), how.beams)
+        step, logits, state = _reading_all(model, variables, *texts, max_new_tokens=how.most)
+        logits = logits[:: how.beams]
+    tokens, made, scores = _found(step, state, key, how, logits=logits)
+    input_ids, lengths = repeated((input_ids, lengths), how.texts)
     # New tokens follow their text directly; padding between them is removed.
-    places = jnp.arange(length + max_new_tokens)[None]
+    places = jnp.arange(length + how.most)[None]
     new = jnp.take_along_axis(tokens, places - lengths[:, None], axis=1)
-    old = jnp.pad(input_ids, ((0, 0), (0, max_new_tokens)))
+    old = jnp.pad(input_ids, ((0, 0), (0, how.most)))
     ends = lengths + made
     sequences = jnp.where(places < lengths[:, None], old, new)
-    sequences = jnp.where(places < ends[:, None], sequences, options["pad"])
-    return Generated(sequences.astype(input_ids.dtype), ends)
+    sequences = jnp.where(places < ends[:, None], sequences, how.ends.pad)
+    return Generated(sequences.astype(input_ids.dtype), ends, scores)
 
 
 def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
@@ -256,49 +247,79 @@ def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_le
     return read, logits_of(text, lengths), text
 
 
-@functools.partial(jax.jit, static_argnames=(*_STATIC, "start"))
-def _generate_from(
-    model, params, input_ids, token_type_ids, real, key, *, cache, start, max_new_tokens, **options
-):
+@functools.partial(jax.jit, static_argnames=("model", "start", "how"))
+def _generate_from(model, params, input_ids, token_type_ids, real, key, *, start, how):
     variables, inputs = {"params": params}, (input_ids, token_type_ids, real)
-    batch = input_ids.shape[0]
-    first = jnp.full(batch, start, jnp.int32)
-    if cache:
-        state = model.apply(variables, *inputs, capacity=max_new_tokens, method="prefill")
+    first = jnp.full(input_ids.shape[0], start, jnp.int32)
+    if how.cache:
+        state = model.apply(variables, *inputs, capacity=how.most, method="prefill")
 
         def step(last, state, count):
             return model.apply(variables, last, state, method="step")
     else:
-        encoded = model.apply(variables, *inputs, method="encode")
-        state = jnp.full((batch, max_new_tokens), options["pad"], jnp.int32)
+        encoded = repeated(model.apply(variables, *inputs, method="encode"), how.beams)
+        state = jnp.full((input_ids.shape[0], how.most), how.ends.pad, jnp.int32)
 
         def step(last, text, count):
             text = jax.lax.dynamic_update_slice_in_dim(text, last[:, None], count, axis=1)
             logits = model.apply(variables, encoded, text, method="decode").logits
             return jax.lax.dynamic_index_in_dim(logits, count, axis=1, keepdims=False), text
 
-    logits, state = step(first, state, jnp.int32(0))
-    tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
-    sequences = jnp.concatenate((first[:, None], tokens), axis=1)
-    return Generated(sequences.astype(input_ids.dtype), 1 + made)
+    tokens, made, scores = _found(step, repeated(state, how.beams), key, how, last=first)
+    sequences = jnp.concatenate((repeated(first, how.texts)[:, None], tokens), axis=1)
+    return Generated(sequences.astype(input_ids.dtype), 1 + made, scores)
 
 
-def _lengths(attention_mask: Any, batch: int, length: int) -> Int[Array, "B"]:
-    """Returns the number of tokens per row; raises ValueError unless padding is at the end (or is traced)."""
+def _lengths(attention_mask: Any, batch: int, length: int) -> tuple[Int[Array, "B"], Int[Array, "B"] | None]:
+    """Returns the number of tokens per row, and of the padding before them, None if all of it is after them.
+
+    Raises:
+      ValueError: Unless real tokens are next to each other in each row (not checked while tracing).
+    """
     if attention_mask is None:
-        return jnp.full(batch, length, jnp.int32)
-    if not isinstance(attention_mask, jax.core.Tracer):
-        real = jax.device_get(attention_mask).astype(bool)
-        wrong = (~real[:, 0]) | (real[:, 1:] & ~real[:, :-1]).any(axis=1)
-        if wrong.any():
-            raise ValueError(
-                f"attention_mask: got {real[wrong.argmax()].astype(int).tolist()} at [{wrong.argmax()}], "
-                "expected ones followed by zeros (texts to continue are padded at the end)"
-            )
-    return jnp.asarray(attention_mask, bool).sum(axis=1)
+        return jnp.full(batch, length, jnp.int32), None
+    real = jnp.asarray(attention_mask, bool)
+    lengths, before = real.sum(axis=1), jnp.argmax(real, axis=1)
+    if isinstance(attention_mask, jax.core.Tracer):
+        return lengths, before
+    host = jax.device_get(real)
+    wrong = ((host[:, 1:] & ~host[:, :-1]).sum(axis=1) + host[:, 0] != 1).nonzero()[0]
+    if len(wrong):
+        raise ValueError(
+            f"attention_mask: got {host[wrong[0]].astype(int).tolist()} at [{wrong[0]}], expected ones next "
+            "to each other, with zeros after or before them (texts to continue are padded at one end)"
+        )
+    return lengths, before if not host[:, 0].all() else None
 
 
-def _check_options(config, length: int, max_new_tokens: int, **words: int | None) -> None:
+def _rolled(text: Int[Array, "B N"], shift: Int[Array, "B"]) -> Int[Array, "B N"]:
+    """Moves each row to the right by its shift; what leaves at one end comes back at the other."""
+    places = (jnp.arange(text.shape[1])[None] - shift[:, None]) % text.shape[1]
+    return jnp.take_along_axis(text, places, axis=1)
+
+
+def _padded_before(text: Int[Array, "R N"], shift: Int[Array, "R"], pad: int) -> Int[Array, "R N"]:
+    """Moves each row to the right, after padding; there is as much padding at its end."""
+    return jnp.where(jnp.arange(text.shape[1])[None] < shift[:, None], pad, _rolled(text, shift))
+
+
+def _how(
+    config: Any,
+    length: int,
+    max_new_tokens: int,
+    pad: int,
+    eos: int | Sequence[int] | None,
+    key: jax.Array | None,
+    *,
+    sampling: Sampling | None = None,
+    num_beams: int = 1,
+    num_return_sequences: int = 1,
+    length_exponent: float = 0.0,
+    stop_sequences: Sequence[Sequence[int]] = (),
+    allowed: Allowed | None = None,
+    cache: bool = True,
+) -> How:
+    """Returns the options in the form that the compiled programs take; raises ValueError if one is unfit."""
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens: got {max_new_tokens!r}, expected an integer of at least 1")
     # The model does not read the last new token.
@@ -308,12 +329,27 @@ def _check_options(config, length: int, max_new_tokens: int, **words: int | None
             f"max_new_tokens: got {max_new_tokens}, expected at most {most} after {length} tokens "
             f"(max_position_embeddings = {config.max_position_embeddings} absolute positions)"
         )
+    symbols = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    sequences = tuple(map(tuple, stop_sequences))
+    _check_words(config, pad_token_id=pad, eos_token_id=symbols, stop_sequences=sum(sequences, ()))
+    if num_beams < 1:
+        raise ValueError(f"num_beams: got {num_beams}, expected at least 1")
+    if not 1 <= num_return_sequences <= num_beams:
+        raise ValueError(
+            f"num_return_sequences: got {num_return_sequences}, expected 1 to num_beams = {num_beams}"
+        )
+    if num_beams > 1 and sampling is not None:
+        raise ValueError(f"sampling: got {sampling}, expected None with num_beams = {num_beams}")
+    decoding.check_key(sampling, key)
+    ends = Ends(pad, symbols, sequences)
+    return How(
+        max_new_tokens, ends, sampling, allowed, num_beams, num_return_sequences, length_exponent, cache
+    )
 
-    for name, word in words.items():
-        if word is not None and not 0 <= word < config.vocab_size:
-            raise ValueError(f"{name}: got {word}, expected 0 to {config.vocab_size - 1}")
 
-
-def _check_key(sampling: Sampling | None, key: jax.Array | None) -> None:
-    if sampling is not None and key is None:
-        raise ValueError("key: got None, expected a key (sampling is given)")
+def _check_words(config: Any, **words: int | tuple[int, ...]) -> None:
+    """Raises ValueError for a token that is no word."""
+    for name, several in words.items():
+        for word in several if isinstance(several, tuple) else (several,):
+            if not 0 <= word < config.vocab_size:
+                raise ValueError(f"{name}: got {word}, expected 0 to {config.vocab_size - 1}")

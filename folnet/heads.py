@@ -1,4 +1,7 @@
-"""FOLNets with heads for pretraining, masked words, classes, choices and spans; `objective` has their losses.
+"""FOLNets with heads for pretraining, masked words, classes, choices and spans; `objective` has the losses.
+
+With labels, an output also has their mean loss. Programs that add losses of several batches or devices use
+`objective` themselves, since a mean does not say of how many labels it is.
 
 The encoder below a head is a FOLNet or, given a `TransformerConfig`, the Transformer it is compared with. All
 heads but the span head read the pooled first token or single tokens, as those of BERT do, so that a FOLNet
@@ -7,6 +10,7 @@ can replace a Transformer (Appendix A.4).
 Axis letters: B batch; N choices; T tokens; M masked tokens; D1 properties; V vocabulary; C classes.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -15,11 +19,14 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from folnet import objective
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
 from folnet.linear import Linear, normalize
-from folnet.model import FOLNet
+from folnet.model import FOLNet, FOLNetOutput
+from folnet.objective import check_labels
+from folnet.outputs import HeadOutput
 from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 from folnet.transformer import Transformer
@@ -27,7 +34,7 @@ from folnet.transformer_configuration import TransformerConfig
 
 
 @struct.dataclass
-class PreTrainingOutput:
+class PreTrainingOutput(HeadOutput):
     """Logits of words, at all tokens or at `mlm_positions`, and of the sentence task."""
 
     prediction_logits: Float[Array, "B M V"]
@@ -35,28 +42,35 @@ class PreTrainingOutput:
 
 
 @struct.dataclass
-class MaskedLMOutput:
+class MaskedLMOutput(HeadOutput):
     """Logits of words, at all tokens or at `mlm_positions`."""
 
     logits: Float[Array, "B M V"]
 
 
 @struct.dataclass
-class SequenceClassifierOutput:
+class SequenceClassifierOutput(HeadOutput):
     """Logits of classes, or predicted numbers for regression."""
 
     logits: Float[Array, "B C"]
 
 
 @struct.dataclass
-class MultipleChoiceOutput:
-    """Logits of the choices of each example."""
+class TokenClassifierOutput(HeadOutput):
+    """Logits of classes for each token."""
+
+    logits: Float[Array, "B T C"]
+
+
+@struct.dataclass
+class MultipleChoiceOutput(HeadOutput):
+    """Logits of the choices of each example. States and kernels are of all texts, [B * N, ...]."""
 
     logits: Float[Array, "B N"]
 
 
 @struct.dataclass
-class QuestionAnsweringOutput:
+class QuestionAnsweringOutput(HeadOutput):
     """Logits of an answer's start and end, for each token."""
 
     start_logits: Float[Array, "B T"]
@@ -90,9 +104,14 @@ class PredictionHead(nn.Module):
 
 
 class _Headed[Output](nn.Module, Pretrained):
-    """An encoder with one or more heads."""
+    """An encoder with one or more heads.
+
+    Attributes:
+      targets: names of the arguments that give labels.
+    """
 
     config: ModelConfig
+    targets: ClassVar[tuple[str, ...]] = ("labels",)
 
     def setup(self):
         """Creates the encoder; subclasses add heads."""
@@ -104,11 +123,36 @@ class _Headed[Output](nn.Module, Pretrained):
         token_type_ids: Int[Array, "B T"] | None = None,
         attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
-        **atoms: Any,
+        **others: Any,
     ) -> Output:
-        """Returns the output of the heads; arguments are those of `FOLNet`."""
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
-        return self._head(out, deterministic)
+        """Returns the output of the heads, with a loss if labels are given.
+
+        Arguments are those of `FOLNet`, and the labels that the class names: -1 and -100 are ignored.
+
+        Raises:
+          ValueError: If an argument does not fit, or labels are out of range (not checked while tracing).
+        """
+        labels = {name: others.pop(name, None) for name in self.targets}
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **others)
+        return self._with_loss(self._head(out, deterministic), out, labels)
+
+    @nn.nowrap
+    def _with_loss(self, output: Any, out: FOLNetOutput, labels: Mapping[str, Any]) -> Any:
+        """Adds the mean loss and what was requested of the encoder to the output of the heads."""
+        missing = [name for name, given in labels.items() if given is None]
+        if 0 < len(missing) < len(labels):
+            given = " and ".join(name for name in labels if name not in missing)
+            raise ValueError(f"{missing[0]}: got None, expected an array, since {given} is given")
+        return output.replace(
+            loss=None if missing else self._loss(output, **labels),
+            hidden_states=out.hidden_states,
+            relation_hidden_states=out.relation_hidden_states,
+            attentions=out.attentions,
+        )
+
+    @nn.nowrap
+    def _loss(self, output: Any, **labels: Any) -> Float[Array, ""]:
+        return _classes("labels", output.logits, labels["labels"]).mean
 
     @nn.nowrap
     def _linear(self, outputs: int) -> Linear:
@@ -130,27 +174,34 @@ class _Words[Output](_Headed[Output]):
         deterministic: bool = True,
         *,
         mlm_positions: Int[Array, "B M"] | None = None,
-        **atoms: Any,
+        **others: Any,
     ) -> Output:
         """Returns logits of words and, in pretraining, of the sentence task.
 
         Arguments are those of `FOLNet`, and `mlm_positions`: the tokens to predict, None for all. Only these
-        are multiplied with the vocabulary.
+        are multiplied with the vocabulary, and `labels` are theirs.
         """
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        labels = {name: others.pop(name, None) for name in self.targets}
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **others)
         logits = self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
-        return self._output(logits, out.pooler_output)
+        return self._with_loss(self._output(logits, out.pooler_output), out, labels)
 
 
 class FOLNetForMaskedLM(_Words[MaskedLMOutput]):
-    """Masked language modelling, without a sentence task."""
+    """Masked language modelling, without a sentence task; `labels` [B, M] are words."""
 
     def _output(self, logits, pooled):
         return MaskedLMOutput(logits)
 
 
 class FOLNetForPreTraining(_Words[PreTrainingOutput]):
-    """Masked language modelling and a sentence task (NSP or SOP)."""
+    """Masked language modelling and a sentence task (NSP or SOP).
+
+    `labels` [B, M] are words and `next_sentence_label` [B] classes of the sentence task; the loss is the sum
+    of both means.
+    """
+
+    targets: ClassVar[tuple[str, ...]] = ("labels", "next_sentence_label")
 
     def setup(self):
         super().setup()
@@ -159,9 +210,18 @@ class FOLNetForPreTraining(_Words[PreTrainingOutput]):
     def _output(self, logits, pooled):
         return PreTrainingOutput(logits, _logits(self.seq_relationship(pooled)))
 
+    @nn.nowrap
+    def _loss(self, output, **labels):
+        logits = (output.prediction_logits, output.seq_relationship_logits)
+        words, sentences = (_classes(name, of, labels[name]) for name, of in zip(labels, logits, strict=True))
+        return words.mean + sentences.mean
+
 
 class FOLNetForSequenceClassification(_Headed[SequenceClassifierOutput]):
-    """`num_labels` classes or numbers per text, from its first token."""
+    """`num_labels` classes or numbers per text, from its first token.
+
+    `labels` are those of `objective.sequence_classification`, for the type of problem in the settings.
+    """
 
     def setup(self):
         super().setup()
@@ -172,9 +232,29 @@ class FOLNetForSequenceClassification(_Headed[SequenceClassifierOutput]):
         pooled = self.dropout(out.pooler_output, deterministic=deterministic)
         return SequenceClassifierOutput(_logits(self.classifier(pooled)))
 
+    @nn.nowrap
+    def _loss(self, output, **labels):
+        kind = self.config.problem_type
+        if kind == "single_label_classification" or (kind is None and self.config.num_labels > 1):
+            return super()._loss(output, **labels)
+        return objective.sequence_classification(output.logits, jnp.asarray(labels["labels"]), kind).mean
+
+
+class FOLNetForTokenClassification(_Headed[TokenClassifierOutput]):
+    """`num_labels` classes per token; `labels` are [B, T]."""
+
+    def setup(self):
+        super().setup()
+        self.classifier = self._linear(self.config.num_labels)
+        self.dropout = Dropout(self.config.hidden_dropout_prob)
+
+    def _head(self, out, deterministic):
+        unary = self.dropout(out.last_hidden_state, deterministic=deterministic)
+        return TokenClassifierOutput(_logits(self.classifier(unary)))
+
 
 class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
-    """Choice among several texts, each containing one of the choices."""
+    """Choice among several texts, each containing one of the choices; `labels` [B] are their numbers."""
 
     dummy_shape: ClassVar[tuple[int, ...]] = (1, 1, 1)
 
@@ -189,6 +269,9 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         token_type_ids: Int[Array, "B N T"] | None = None,
         attention_mask: Bool[Array, "B N T"] | Int[Array, "B N T"] | None = None,
         deterministic: bool = True,
+        *,
+        labels: Int[Array, "B"] | None = None,
+        **requests: Any,
     ) -> MultipleChoiceOutput:
         """Returns logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
 
@@ -204,16 +287,19 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
             name: None if array is None else array.reshape(batch * choices, length)
             for name, array in given.items()
         }
-        pooled = self.folnet(**flat, deterministic=deterministic).pooler_output
-        scores = self.classifier(self.dropout(pooled, deterministic=deterministic))
-        return MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
+        out = self.folnet(**flat, deterministic=deterministic, **requests)
+        scores = self.classifier(self.dropout(out.pooler_output, deterministic=deterministic))
+        output = MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
+        return self._with_loss(output, out, {"labels": labels})
 
 
 class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
-    """Predicts where in a text the answer starts and ends.
+    """Predicts where in a text the answer starts and ends: `start_positions` and `end_positions`, [B].
 
     Padding has logits too, as released; tasks know which tokens an answer may contain.
     """
+
+    targets: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
 
     def setup(self):
         super().setup()
@@ -222,6 +308,21 @@ class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
     def _head(self, out, deterministic):
         unary = out.last_hidden_state
         return QuestionAnsweringOutput(_logits(self.start(unary)[..., 0]), _logits(self.end(unary)[..., 0]))
+
+    @nn.nowrap
+    def _loss(self, output, **labels):
+        logits = (output.start_logits, output.end_logits)
+        start, end = (_classes(name, of, labels[name]) for name, of in zip(labels, logits, strict=True))
+        return 0.5 * (start.mean + end.mean)
+
+
+def _classes(name: str, logits: Float[Array, "*B C"], labels: Any) -> objective.Loss:
+    """Returns the cross-entropy; raises ValueError that names the argument if labels do not fit."""
+    labels = jnp.asarray(labels)
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(f"{name}: got shape {labels.shape}, expected {logits.shape[:-1]}")
+    check_labels(name, labels, logits.shape[-1])
+    return objective.cross_entropy(logits, labels)
 
 
 def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:

@@ -11,7 +11,7 @@ conclude, C columns they read.
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -78,6 +78,37 @@ class ReasonerLayer(nn.Module):
         u, r = normalized(self.config, unary, relation)
         concluded = self.bool_unary(u), self.bool_binary(r, r.swapaxes(2, 3))
         return self.add((unary, relation), concluded, relation_mask, deterministic)
+
+    def kernels(
+        self,
+        unary: Float[Array, "B X D1"],
+        relation: Float[Array, "B D2 X C"],
+        mask: Bool[Array, "#B 1 #X #C"] | None = None,
+        cjoin: Float[Array, "B S H C"] | None = None,
+    ) -> dict[str, Float[Array, "..."]]:
+        """Returns what each mixer weights its premises with: K of Table 2, by the operator's name.
+
+        Those of join, mu, cjoin and trans are softmaxes over tokens, 0 where the mask is False: [B, H, X, A],
+        [B, S, H, A] for cjoin ([B, S, H, X, A] if the mask depends on x) and [B, D2, X, A] for trans. Those
+        of assoc and prod are vectors of each token, [B, X, H, S]. There is no dropout. Kernels of the boolean
+        operators are parameters.
+
+        Args:
+          unary: u(x) before the layer.
+          relation: u(x, y) before the layer.
+          mask: as in `__call__`.
+          cjoin: the kernel of cjoin before its softmax; None for that of u.
+        """
+        u, r = normalized(self.config, unary, relation)
+        kernels = {
+            "join": lambda: self.join.kernels(r, mask),
+            "mu": lambda: self.mu.kernels(r, mask),
+            "cjoin": lambda: self.cjoin.kernels(self.cjoin.read(u) if cjoin is None else cjoin, mask),
+            "assoc": lambda: self.assoc.read(u)[0],
+            "trans": lambda: self.trans.kernels(r, mask),
+            "prod": lambda: self.prod.kernels(u),
+        }
+        return {name: kernels[name]() for name in self.config.unary_operators + self.config.binary_operators}
 
     @nn.nowrap
     def mixed(
@@ -154,3 +185,10 @@ class Reasoner(nn.Module):
             states.append(layer(*states[-1], mask, relation_mask, deterministic))
         states[-1] = normalized(self.config, *states[-1])
         return states
+
+    def kernels(
+        self, states: Sequence[tuple[Array, Array]], mask: Bool[Array, "#B 1 #T #T"] | None = None
+    ) -> tuple[dict[str, Float[Array, "..."]], ...]:
+        """Returns those of each layer, for the states that a call returned."""
+        pairs = zip(self.layers, states[:-1], strict=True)
+        return tuple(layer.kernels(unary, relation, mask) for layer, (unary, relation) in pairs)

@@ -19,12 +19,13 @@ from folnet.configuration import FOLNetConfig
 from folnet.embeddings import Embeddings
 from folnet.layers import BINARY_AXES, UNARY_AXES, Reasoner
 from folnet.linear import Linear
+from folnet.outputs import Kernels, ModelOutput
 from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 
 
 @struct.dataclass
-class FOLNetOutput:
+class FOLNetOutput(ModelOutput):
     """Outputs of an encoder.
 
     Attributes:
@@ -34,6 +35,8 @@ class FOLNetOutput:
       hidden_states: u_l(x) of the base atoms and after each layer; None unless requested. The last one is
         normalized and excludes the diagonal link.
       relation_hidden_states: u_l(x, y), likewise.
+      attentions: kernels by layer and operator, as of `ReasonerLayer.kernels`; None unless requested. A
+        Transformer has one operator, "attention".
     """
 
     last_hidden_state: Float[Array, "B T D1"]
@@ -41,6 +44,7 @@ class FOLNetOutput:
     relation_hidden_state: Float[Array, "B T T D2"] | None
     hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
     relation_hidden_states: tuple[Float[Array, "B T T D2"], ...] | None = None
+    attentions: Kernels | None = None
 
 
 class FOLNet(nn.Module, Pretrained):
@@ -65,6 +69,7 @@ class FOLNet(nn.Module, Pretrained):
         relation_ids: Int[Array, "B T T *K"] | None = None,
         relation_embeds: Float[Array, "B T T D2"] | None = None,
         output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> FOLNetOutput:
         """Deduces properties and relations from a text.
 
@@ -83,6 +88,7 @@ class FOLNet(nn.Module, Pretrained):
             none. Their learned embeddings are added to the pair's base atoms before normalization.
           relation_embeds: additional relations of each pair as vectors, added in the same way.
           output_hidden_states: whether to return the atoms of every layer.
+          output_attentions: whether to return the kernels of every layer's operators, without dropout.
 
         Raises:
           ValueError: If a shape or type is wrong, or if ids are out of range (not checked while tracing).
@@ -100,7 +106,9 @@ class FOLNet(nn.Module, Pretrained):
         states = self.reasoner(unary, relation, mask, None, deterministic)
         unary = linked_back(self.diagonal, *states[-1], 0)
         pooled = jnp.tanh(self.pooler(unary[:, 0]))
-        return FOLNetOutput(pooler_output=pooled, **deduced(unary, states, output_hidden_states))
+        kernels = self.reasoner.kernels(states, mask) if output_attentions else None
+        fields = deduced(unary, states, output_hidden_states)
+        return FOLNetOutput(pooler_output=pooled, attentions=kernels, **fields)
 
 
 def diagonal_link(config: FOLNetConfig) -> Linear | None:

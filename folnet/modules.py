@@ -94,6 +94,12 @@ class Join(_Mixer):
         self.premise = self._linear(self.config.num_attention_heads * self.config.head_size)
         self.writer = self._unary_writer()
 
+    def kernels(
+        self, relation: Float[Array, "B D2 X A"], mask: Bool[Array, "#B 1 #X #A"] | None = None
+    ) -> Float[Array, "B H X A"]:
+        """Returns K(x, a), a softmax over a."""
+        return operators.softmax_kernel(self.kernel(relation), mask)
+
     def read(self, others: Float[Array, "B A D1"], premise: Linear | None = None) -> Float[Array, "B A H S"]:
         """Projects the premise, by the operator's own projection or the one given."""
         return self.heads((premise or self.premise)(others))
@@ -124,11 +130,23 @@ class Mu(_Operator):
         self, relation: Float[Array, "B D2 X A"], *, mask: Bool[Array, "#B 1 #X #A"] | None = None
     ) -> Float[Array, "B X D1"]:
         """Returns the conclusions of x from its relations. The kernel has no dropout."""
+        logits, premise = self._read(relation)
+        # Summing over tokens before projecting the premise leaves H rows per token to project instead of T.
+        pooled = operators.mu(logits, relation, mask=mask)
+        return self.writer(self._merge(over_features(pooled, premise)))
+
+    def kernels(
+        self, relation: Float[Array, "B D2 X A"], mask: Bool[Array, "#B 1 #X #A"] | None = None
+    ) -> Float[Array, "B H X A"]:
+        """Returns K(x, a), a softmax over a."""
+        return operators.softmax_kernel(self._read(relation)[0], mask)
+
+    @nn.nowrap
+    def _read(self, relation: Float[Array, "B D2 X A"]) -> tuple[Float[Array, "B H X A"], Affine]:
+        """Returns the kernel before its softmax, and the map of the premise."""
         weight = self.reader.weight.astype(relation.dtype)
         kernel, premise = jnp.split(weight, [self.config.num_attention_heads], axis=1)
-        # Summing over tokens before projecting the premise leaves H rows per token to project instead of T.
-        pooled = operators.mu(over_predicates(relation, Affine(kernel)), relation, mask=mask)
-        return self.writer(self._merge(over_features(pooled, Affine(premise))))
+        return over_predicates(relation, Affine(kernel)), Affine(premise)
 
 
 class CJoin(_Mixer):
@@ -144,6 +162,19 @@ class CJoin(_Mixer):
         logits = (kernel or self.kernel)(others)
         logits = logits.reshape(*logits.shape[:2], self.config.head_size, self.config.num_attention_heads)
         return logits.transpose(0, 2, 3, 1)
+
+    def kernels(
+        self, kernel_logits: Float[Array, "B S H A"], mask: Bool[Array, "#B 1 #X #A"] | None = None
+    ) -> Float[Array, "B S H A"] | Float[Array, "B S H X A"]:
+        """Returns K(a), a softmax over a: the same for all x, or over the a that each x may attend to."""
+        if mask is None or mask.shape[2] == 1:
+            return operators.softmax_kernel(kernel_logits, mask)
+        return operators.softmax_kernel(
+            jnp.broadcast_to(
+                kernel_logits[:, :, :, None], (*kernel_logits.shape[:3], mask.shape[2], mask.shape[3])
+            ),
+            mask[:, :, None],
+        )
 
     def conclude(
         self,
@@ -197,12 +228,16 @@ class Prod(_Operator):
         self, unary: Float[Array, "B X D1"], relation: Float[Array, "B D2 X Y"]
     ) -> Float[Array, "B D2 X Y"]:
         """Returns relations of x to y from their other relations."""
-        kernel = self.heads(self.kernel(unary) * self.config.head_size**-0.5)
+        kernel = self.kernels(unary)
         weight, bias = self.premise.weight, self.premise.bias.astype(kernel.dtype)
         # sum_s K_s (W v + b)_s = (W' K) v + K b: projects H kernels per token instead of T pairs per token.
         concluded = operators.prod(over_features(kernel, Affine(weight.T)), relation)
         concluded += (kernel @ bias).transpose(0, 2, 1)[..., None]
         return self.writer(concluded)
+
+    def kernels(self, unary: Float[Array, "B X D1"]) -> Float[Array, "B X H S"]:
+        """Returns K(x), divided by sqrt(S)."""
+        return self.heads(self.kernel(unary) * self.config.head_size**-0.5)
 
 
 class Trans(_Mixer):
@@ -224,9 +259,19 @@ class Trans(_Mixer):
         mask: Bool[Array, "#B 1 #X #A"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B D2 X Y"]:
-        logits = over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
         options: dict[str, Any] = {"mask": mask, "implementation": self.config.trans_implementation}
-        return self.writer(operators.trans(logits, premise, dropout=self._dropout(deterministic), **options))
+        options["dropout"] = self._dropout(deterministic)
+        return self.writer(operators.trans(self._logits(relation), premise, **options))
+
+    def kernels(
+        self, relation: Float[Array, "B D2 X A"], mask: Bool[Array, "#B 1 #X #A"] | None = None
+    ) -> Float[Array, "B D2 X A"]:
+        """Returns K(x, a), a softmax over a."""
+        return operators.softmax_kernel(self._logits(relation), mask)
+
+    @nn.nowrap
+    def _logits(self, relation: Float[Array, "B D2 X A"]) -> Float[Array, "B D2 X A"]:
+        return over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
 
 
 class Boolean(_Operator):

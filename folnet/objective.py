@@ -11,6 +11,7 @@ from typing import get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
@@ -142,6 +143,26 @@ def sequence_classification(
             return binary_cross_entropy(logits, labels)
     expected = ", ".join(map(repr, get_args(ProblemType)))
     raise ValueError(f"problem_type: got {problem_type!r}, expected one of {expected}")
+
+
+def check_labels(name: str, labels: Int[Array, "*B"], classes: int) -> None:
+    """Checks on the host that labels are ignored or below the number of classes; accepts traced values.
+
+    Raises:
+      ValueError: If they are not integers or are out of range; names the argument and the first such label.
+    """
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(f"{name}: got type {labels.dtype}, expected integers")
+    if isinstance(labels, jax.core.Tracer):
+        return
+    values = np.asarray(labels)
+    wrong = (values < 0) & ~np.isin(values, IGNORED) | (values >= classes)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{name}: got {values[place]} at {list(place)}, expected 0 to {classes - 1}, or one of {IGNORED} "
+            "for none"
+        )
 
 
 def is_real(labels: Int[Array, "*B"]) -> Bool[Array, "*B"]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -79,6 +80,32 @@ class Pretrained:
         if architecture != cls.__name__:
             table = parameters.adapted(table, parameters.shapes(model))
         return model, parameters.filled(model, table, str(path), key=key)
+
+    @nn.nowrap
+    def resize_token_embeddings(
+        self: Any, params: Mapping[str, Any], vocab_size: int, *, key: jax.Array | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Returns the model with another number of words, and its parameters.
+
+        Args:
+          params: the model's parameters; words with an id below both numbers keep theirs.
+          vocab_size: the new V.
+          key: initializes the parameters of additional words.
+
+        Raises:
+          ValueError: If there are additional words and no key, or the number is not at least 1.
+        """
+        more = vocab_size - self.config.vocab_size
+        model = self.clone(config=self.config.replace(vocab_size=vocab_size))
+        if more > 0 and key is None:
+            raise ValueError(f"key: got None, expected a key that initializes {more} more words")
+        table, expected = parameters.flatten(params), parameters.shapes(model)
+        changed = [name for name, shape in expected.items() if table[name].shape != shape]  # [V, ...]
+        drawn = {} if key is None else parameters.draw(model, key, changed)
+        for name in changed:
+            new = [drawn[name][-more:]] if more > 0 else []
+            table[name] = jnp.concatenate([table[name][:vocab_size], *new])
+        return model, parameters.nest(table)
 
 
 def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:

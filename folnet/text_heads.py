@@ -7,6 +7,7 @@ Axis letters: B batch; T tokens of a text or target; I tokens of an input; C col
 then the target's; D1 properties; D2 relations; V words.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -19,22 +20,22 @@ from folnet.decoder import DecodingState, FOLNetDecoder, check_config
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
 from folnet.model import FOLNet, check_text, optional
+from folnet.objective import check_labels, cross_entropy
+from folnet.outputs import HeadOutput, ModelOutput
 from folnet.pretrained import Pretrained
 
 
 @struct.dataclass
-class CausalLMOutput:
+class CausalLMOutput(HeadOutput):
     """Logits of the word after each token, and the fields of `DecoderOutput`."""
 
     logits: Float[Array, "B T V"]
     last_hidden_state: Float[Array, "B T D1"]
     relation_hidden_state: Float[Array, "B T T D2"]
-    hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
-    relation_hidden_states: tuple[Float[Array, "B T T D2"], ...] | None = None
 
 
 @struct.dataclass
-class Seq2SeqLMOutput:
+class Seq2SeqLMOutput(ModelOutput):
     """Logits of the word after each token of the target, and the last atoms of target and input.
 
     Relations of the target's tokens are to the input's tokens, then to the target's.
@@ -45,6 +46,7 @@ class Seq2SeqLMOutput:
     relation_hidden_state: Float[Array, "B T C D2"]
     encoder_last_hidden_state: Float[Array, "B I D1"]
     encoder_relation_hidden_state: Float[Array, "B I I D2"]
+    loss: Float[Array, ""] | None = None
 
 
 class FOLNetForCausalLM(nn.Module, Pretrained):
@@ -62,13 +64,18 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
         attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
-        prefix_lengths: Int[Array, "B"] | None = None,
-        output_hidden_states: bool = False,
+        labels: Int[Array, "B T"] | None = None,
+        **options: Any,
     ) -> CausalLMOutput:
-        """Returns logits of the next word after each token; arguments are those of `FOLNetDecoder`."""
-        options = {"prefix_lengths": prefix_lengths, "output_hidden_states": output_hidden_states}
+        """Returns logits of the next word after each token; arguments are those of `FOLNetDecoder`.
+
+        With `labels`, such as `input_ids`, the output also has the mean loss of each word given those before
+        it. Labels -1 and -100 do not count: padding and the words of a prefix.
+        """
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **options)
-        return CausalLMOutput(self.folnet.embeddings.logits(out.last_hidden_state), **vars(out))
+        logits = self.folnet.embeddings.logits(out.last_hidden_state)
+        loss = None if labels is None else _loss(self.config, logits[:, :-1], labels, 1)
+        return CausalLMOutput(logits, loss=loss, **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
         """Returns logits after texts and the state to continue from; see `FOLNetDecoder.prefill`."""
@@ -110,6 +117,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
         decoder_attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
+        *,
+        labels: Int[Array, "B T"] | None = None,
     ) -> Seq2SeqLMOutput:
         """Returns logits of the next word after each token of the target.
 
@@ -123,6 +132,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
           decoder_attention_mask: True at real tokens of the target. Padding at the end of a target needs no
             mask, since nothing attends to later tokens.
           deterministic: False enables dropout, which needs an RNG named "dropout".
+          labels: words of the target, at the same positions as their logits; with them, the output also has
+            their mean loss. -1 and -100 do not count.
 
         Raises:
           ValueError: If an argument does not fit.
@@ -131,7 +142,10 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         batch, _ = check_text(self.config, "input_ids", input_ids, **others)
         self._check_target(batch, decoder_input_ids, decoder_attention_mask)
         encoded = self.encode(input_ids, token_type_ids, attention_mask, deterministic)
-        return self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic)
+        out = self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic)
+        if labels is None:
+            return out
+        return dataclasses.replace(out, loss=_loss(self.config, out.logits, labels, 0))
 
     def encode(
         self,
@@ -196,3 +210,12 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
             raise ValueError(
                 f"{name}: got shape {jnp.shape(target)}, expected [{batch}, T] (one target per input)"
             )
+
+
+def _loss(config: FOLNetConfig, logits: Float[Array, "B M V"], labels: Any, start: int) -> Float[Array, ""]:
+    """Returns the mean loss of all labels from `start`; raises ValueError if they do not fit."""
+    labels, (batch, count) = jnp.asarray(labels), logits.shape[:2]
+    if labels.shape != (batch, count + start):
+        raise ValueError(f"labels: got shape {labels.shape}, expected {(batch, count + start)}")
+    check_labels("labels", labels, config.vocab_size)
+    return cross_entropy(logits, labels[:, start:]).mean

@@ -71,6 +71,10 @@ class TransformerLayer(nn.Module):
         unary = self.output_norm(unary + self.dropout(output, deterministic=deterministic))
         return nn.with_logical_constraint(unary, UNARY_AXES)
 
+    def kernels(self, unary: Float[Array, "B T D1"], *arguments: Any) -> dict[str, Float[Array, "B H T T"]]:
+        """Returns the weights of attention by its name; arguments are those of a call."""
+        return {"attention": self.attention.kernels(unary, *arguments)}
+
 
 class TransformerEmbeddings(Tables):
     """Embeddings of words, segments and positions, normalized."""
@@ -122,6 +126,7 @@ class Transformer(nn.Module, Pretrained):
         inputs_embeds: Float[Array, "B T D1"] | None = None,
         relation_ids: Int[Array, "B T T *K"] | None = None,
         output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> FOLNetOutput:
         """Computes features of a text's tokens. Arguments mean the same as for `FOLNet`.
 
@@ -144,11 +149,15 @@ class Transformer(nn.Module, Pretrained):
         states = [nn.with_logical_constraint(unary, UNARY_AXES)]
         for layer in self.layers:
             states.append(layer(states[-1], bias, counts, mask, deterministic))
+        pairs = zip(self.layers, states[:-1], strict=True)
         return FOLNetOutput(
             last_hidden_state=states[-1],
             pooler_output=jnp.tanh(self.pooler(states[-1][:, 0])),
             relation_hidden_state=None,
             hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(layer.kernels(state, bias, counts, mask) for layer, state in pairs)
+            if output_attentions
+            else None,
         )
 
     def _bias(self, length: int, counts: jax.Array | None) -> jax.Array | None:

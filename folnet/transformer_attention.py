@@ -43,6 +43,25 @@ def attention(
     if relation_keys is None and dropout is None:
         bias = None if bias is None else bias.astype(query.dtype)
         return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
+    kernel = attention_kernel(query, key, bias=bias, relation_keys=relation_keys, mask=mask, dropout=dropout)
+    result = jnp.einsum("bhxa,bahs->bxhs", kernel, value)
+    if relation_premise is None:
+        return result
+    if relation_premise.shape[0] == 1:
+        return result + jnp.einsum("bhxa,sxa->bxhs", kernel, relation_premise[0])
+    return result + jnp.einsum("bhxa,bsxa->bxhs", kernel, relation_premise)
+
+
+def attention_kernel(
+    query: Float[Array, "B X H S"],
+    key: Float[Array, "B A H S"],
+    *,
+    bias: Float[Array, "#B H X A"] | None = None,
+    relation_keys: Float[Array, "#B S X A"] | None = None,
+    mask: Bool[Array, "#B 1 #X #A"] | None = None,
+    dropout: operators.Dropout | None = None,
+) -> Float[Array, "B H X A"]:
+    """Returns the weights of `attention`, whose arguments these are."""
     query = query * query.shape[-1] ** -0.5
     scores = operators.assoc(query, key)
     if relation_keys is not None and relation_keys.shape[0] == 1:
@@ -52,13 +71,7 @@ def attention(
         scores += operators.prod(query, relation_keys)
     if bias is not None:
         scores += bias.astype(scores.dtype)
-    kernel = operators.softmax_kernel(scores, mask, dropout=dropout)
-    result = jnp.einsum("bhxa,bahs->bxhs", kernel, value)
-    if relation_premise is None:
-        return result
-    if relation_premise.shape[0] == 1:
-        return result + jnp.einsum("bhxa,sxa->bxhs", kernel, relation_premise[0])
-    return result + jnp.einsum("bhxa,bsxa->bxhs", kernel, relation_premise)
+    return operators.softmax_kernel(scores, mask, dropout=dropout)
 
 
 def pair_vectors(
@@ -105,22 +118,32 @@ class SelfAttention(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T D1"]:
         """Applies attention; `counts` says how often each given relation holds for a pair."""
-        batch, length, _ = unary.shape
-        config = self.config
-        drops = not deterministic and config.attention_probs_dropout_prob > 0
-        shape = (batch, length, config.num_attention_heads, config.head_size)
-        query, key, value = (project(unary).reshape(shape) for project in (self.query, self.key, self.value))
+        drops = not deterministic and self.config.attention_probs_dropout_prob > 0
         result = attention(
-            query,
-            key,
-            value,
+            *(self._heads(project(unary)) for project in (self.query, self.key, self.value)),
             bias=bias,
             relation_keys=self._vectors(self.pair_keys, unary, counts),
             relation_premise=self._vectors(self.pair_values, unary, counts),
             mask=mask,
             dropout=functools.partial(self.dropout, deterministic=False) if drops else None,
         )
-        return self.output(result.reshape(batch, length, -1))
+        return self.output(result.reshape(*unary.shape[:2], -1))
+
+    def kernels(
+        self,
+        unary: Float[Array, "B T D1"],
+        bias: Float[Array, "#B H T T"] | None,
+        counts: Float[Array, "B R T T"] | None,
+        mask: Bool[Array, "#B 1 #T #T"] | None,
+    ) -> Float[Array, "B H T T"]:
+        """Returns the weights of attention, without dropout."""
+        keys = self._vectors(self.pair_keys, unary, counts)
+        query, key = (self._heads(project(unary)) for project in (self.query, self.key))
+        return attention_kernel(query, key, bias=bias, relation_keys=keys, mask=mask)
+
+    @nn.nowrap
+    def _heads(self, features: Float[Array, "B T HS"]) -> Float[Array, "B T H S"]:
+        return features.reshape(*features.shape[:2], self.config.num_attention_heads, self.config.head_size)
 
     def _vectors(self, table, unary, counts):
         config = self.config

@@ -1,14 +1,12 @@
 """Greedy decoding and beam search, symbol by symbol, with a cache of keys and values.
 
-The search loops are plain functions of `step`, which returns logits after the last symbol of each hypothesis;
-they know no model. Each is one compiled loop that stops when all rows have ended. A row ends with its end
-symbol or with a padding symbol, after which the answer could not be distinguished from padding.
+The loops are those of `kernels.decoding`. A row ends with its end symbol or with a padding symbol, after
+which the answer could not be distinguished from padding.
 
 Axis letters: B batch, S source positions, K hypotheses per source, V vocabulary, M maximum number of symbols
 of an answer, A = 1 + M with the start symbol.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,9 +14,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
+from kernels import decoding
+from kernels.decoding import Beams, length_penalty  # noqa: F401 -- part of this module, too
 from tp_transformer.model import EncoderDecoder, check_tokens
 
 State = TypeVar("State")
@@ -71,27 +70,18 @@ def greedy_search(
     step: Step, state: Any, batch: int, *, max_length: int, start: int, end: int, pad: int
 ) -> Int[Array, "B A"]:
     """Runs the loop of `greedy_decode` for any `step` with K = 1, from a state of B = `batch` rows."""
-    tokens = jnp.full((batch, max_length + 1), pad, jnp.int32).at[:, 0].set(start)
 
-    def body(carry):
-        position, ended, tokens, state = carry
-        last = jax.lax.dynamic_slice_in_dim(tokens, position, 1, axis=1)
-        logits, state = step(last, state, position)
-        chosen = jnp.where(ended, pad, jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32))
-        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[:, None], position + 1, axis=1)
-        return position + 1, ended | _ends(chosen, end, pad), tokens, state
+    def of_rows(last, state, position):
+        logits, state = step(last[:, None], state, position)
+        return logits[:, 0], state
 
-    carry = (jnp.int32(0), jnp.zeros(batch, bool), tokens, state)
-    return jax.lax.while_loop(_unfinished(max_length), body, carry)[2]
+    first = jnp.full((batch,), start, jnp.int32)
+    tokens, _ = decoding.search(of_rows, state, last=first, most=max_length, ends=_ends(end, pad))
+    return jnp.concatenate((first[:, None], tokens), axis=1)
 
 
-def _unfinished(max_length: int) -> Callable[[tuple[Any, ...]], Bool[Array, ""]]:
-    """Returns a loop condition on (position, ended, ...): there is room and some row has not ended."""
-    return lambda carry: (carry[0] < max_length) & ~jnp.all(carry[1])
-
-
-def _ends(chosen: Int[Array, "..."], end: int, pad: int) -> Bool[Array, "..."]:
-    return (chosen == end) | (chosen == pad)
+def _ends(end: int, pad: int) -> decoding.Ends:
+    return decoding.Ends(pad, (end, pad))
 
 
 def _cached_step(model, params, source, hypotheses, max_length, start):
@@ -137,22 +127,6 @@ def _checked(model, source, max_length, start, end) -> dict[str, int]:
     return symbols
 
 
-@struct.dataclass
-class Beams:
-    """Answers found by beam search, best first.
-
-    Attributes:
-      tokens: answers in the form of `greedy_decode`.
-      log_probabilities: natural logarithm of the probability of the answer with its end; -inf where fewer
-        than K answers exist.
-      scores: ranking scores: log-probability divided by the length penalty.
-    """
-
-    tokens: Int[Array, "B K A"]
-    log_probabilities: Float[Array, "B K"]
-    scores: Float[Array, "B K"]
-
-
 def beam_search(
     model: EncoderDecoder,
     params: Mapping[str, Any],
@@ -168,7 +142,8 @@ def beam_search(
     """Finds K = `beams` answers of high total probability to each question; one beam is greedy decoding.
 
     `beams` is the number of hypotheses kept at a time. `length_exponent` is the exponent a of
-    `length_penalty`; larger values favour longer answers. Other arguments and errors are those of
+    `length_penalty`; larger values favour longer answers. In the result, A symbols are the start symbol and
+    those that `lengths` counts. Other arguments and errors are those of
     `greedy_decode`.
     """
     symbols = _checked(model, source, max_length, start, end)
@@ -197,12 +172,7 @@ def _beam_search(model, params, source, *, max_length, start, end, beams, length
         pad=model.pad,
         length_exponent=length_exponent,
     )
-    return dataclasses.replace(found, tokens=found.tokens.astype(source.dtype))
-
-
-def length_penalty(length: Int[Array, "*B"], exponent: float) -> Float[Array, "*B"]:
-    """Computes ((5 + length) / 6)^a of Wu et al. (2016), equation (14); 1 for a = 0."""
-    return ((5.0 + length) / 6.0) ** exponent
+    return found._replace(tokens=found.tokens.astype(source.dtype))
 
 
 def search_beams(
@@ -217,38 +187,9 @@ def search_beams(
     pad: int,
     length_exponent: float = 0.0,
 ) -> Beams:
-    """Runs the loop of `beam_search` for any `step`; leaves of the state are reordered with their hypotheses.
-
-    A finished hypothesis stays in the beam with its score until K others beat it. The loop stops when all
-    hypotheses have ended.
-    """
-    tokens = jnp.full((batch, beams, max_length + 1), pad, jnp.int32).at[..., 0].set(start)
-    # All hypotheses are equal at first. All but one get probability 0, because otherwise they would stay
-    # equal.
-    total = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)[None], (batch, beams))
-    follow = jax.vmap(lambda x, parents: x[parents])
-
-    def body(carry):
-        position, ended, tokens, total, lengths, state = carry
-        last = jax.lax.dynamic_index_in_dim(tokens, position, axis=2, keepdims=False)
-        logits, state = step(last, state, position)
-        vocab = logits.shape[-1]
-        only_pad = jnp.where(jnp.arange(vocab) == pad, 0.0, -jnp.inf)[None, None]
-        gain = jnp.where(ended[..., None], only_pad, jax.nn.log_softmax(logits))
-        candidates = total[..., None] + gain
-        lengths = jnp.where(ended, lengths, position + 1)
-        ranks = candidates / length_penalty(lengths, length_exponent)[..., None]
-        _, best = jax.lax.top_k(ranks.reshape(batch, beams * vocab), beams)
-        parents, chosen = best // vocab, (best % vocab).astype(jnp.int32)
-        tokens, ended, lengths, state = jax.tree.map(
-            lambda x: follow(x, parents), (tokens, ended, lengths, state)
-        )
-        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[..., None], position + 1, axis=2)
-        total = jnp.take_along_axis(candidates.reshape(batch, beams * vocab), best, axis=1)
-        return position + 1, ended | _ends(chosen, end, pad), tokens, total, lengths, state
-
-    none = jnp.zeros((batch, beams), bool)
-    carry = (jnp.int32(0), none, tokens, total, jnp.zeros((batch, beams), jnp.int32), state)
-    _, _, tokens, total, lengths, _ = jax.lax.while_loop(_unfinished(max_length), body, carry)
-    tokens = jnp.where(jnp.isneginf(total)[..., None], pad, tokens)
-    return Beams(tokens, total, total / length_penalty(lengths, length_exponent))
+    """Runs the loop of `beam_search` for any `step` from a state of [B, K, ...]."""
+    first = jnp.full((batch, beams), start, jnp.int32)
+    how: Any = {"most": max_length, "ends": _ends(end, pad), "length_exponent": length_exponent}
+    found = decoding.search_beams(step, state, last=first, **how)
+    first = jnp.where(jnp.isneginf(found.log_probabilities), pad, first)
+    return found._replace(tokens=jnp.concatenate((first[..., None], found.tokens), axis=2))

@@ -1,7 +1,6 @@
-"""Generation: the loop, sampling, end tokens, padding, prompts of different lengths, the cache."""
+"""Generation: beams, end tokens, padding at either end, prompts of different lengths, the cache."""
 
 import dataclasses
-import itertools
 import types as types_lib
 from typing import Any
 
@@ -11,61 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from folnet import FOLNetConfig, Sampling, generate, generate_from, generation
+from folnet import FOLNetConfig, Sampling, generate, generate_from
 from tests.folnet import small
 from tests.folnet.small_decoders import OTHER, VOCAB, causal, conditional, first, method, words
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 EOS, PAD = 2, 0
-
-
-def counting(vocab, ends):
-    """Returns a step without a model: w is followed by w + 1, and each row ends after a given number."""
-
-    def step(last, state, count):
-        word = jnp.where(count >= ends - 1, EOS, last + 1)
-        return jax.nn.one_hot(word, vocab), state + 1
-
-    return step
-
-
-STEPS: list[int] = []
-
-
-@small.quickly
-def searched(logits, ends):
-    """Runs the loop with a step that records its numbers."""
-
-    def step(last, state, count):
-        jax.debug.callback(lambda c: STEPS.append(int(c)), count)
-        return counting(19, ends)(last, state, count)
-
-    return generation.search(step, jnp.int32(0), logits, max_new_tokens=5, pad=PAD, eos=EOS)
-
-
-@pytest.mark.parametrize("ends", [(1, 3, 4), (2, 2, 3), (9, 9, 9)])
-def test_rows_end_by_themselves(ends):
-    """An end token is kept and padding follows; the loop stops when no row needs another step."""
-    ends = np.asarray(ends)
-    starts = np.asarray([5, 7, 9])
-    logits = jax.nn.one_hot(np.where(ends == 1, EOS, starts), 19)
-    STEPS.clear()
-    tokens, made = searched(logits, jnp.asarray(ends))
-    jax.effects_barrier()
-    for row, start, end in zip(np.asarray(tokens), starts, ends, strict=True):
-        want = [start + i for i in range(min(end - 1, 5))] + [EOS] * int(end <= 5)
-        np.testing.assert_array_equal(row, want + [PAD] * (5 - len(want)))
-    np.testing.assert_array_equal(made, np.minimum(ends, 5))
-    assert sorted(STEPS) == list(range(1, min(ends.max(), 5)))
-
-
-def test_without_an_end_token_nothing_ends():
-    """The padding token is then an ordinary word."""
-    step, logits = counting(19, jnp.asarray([2, 3])), jax.nn.one_hot(jnp.asarray([5, 0]), 19)
-    tokens, made = generation.search(step, jnp.int32(0), logits, max_new_tokens=4, pad=PAD)
-    np.testing.assert_array_equal(tokens, [[5, EOS, EOS, EOS], [0, 1, EOS, EOS]])
-    np.testing.assert_array_equal(made, [4, 4])
 
 
 def said(text, types, prefix=0):
@@ -256,6 +207,66 @@ def test_models_generate_what_they_say(build):
             assert row[0, t] == out[t - 1].argmax()
 
 
+def test_padding_before_a_text_is_padding_after_it():
+    """New words follow the text, at the same columns in all rows; segments and prefixes move along."""
+    model, text = Rule(), np.asarray(words(3, 4, seed=2))
+    types = np.asarray([[0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
+    lengths, prefixes = (4, 2, 3), (1, 2, 0)
+    left, left_types = (np.full((3, 4), fill) for fill in (7, 1))
+    real = np.zeros((3, 4), bool)
+    for row, length in enumerate(lengths):
+        left[row, 4 - length :], left_types[row, 4 - length :] = text[row, :length], types[row, :length]
+        real[row, 4 - length :] = True
+    given = {"token_type_ids": left_types, "attention_mask": real, "prefix_lengths": np.asarray(prefixes)}
+    arrays: dict[str, Any] = jax.tree.map(jnp.asarray, given)
+    out = generate(model, {}, jnp.asarray(left), max_new_tokens=NEW, pad_token_id=PAD, **arrays)
+    for row, length in enumerate(lengths):
+        want = continued(text[row, :length], types[row, :length], prefixes[row])
+        np.testing.assert_array_equal(out.sequences[row], [PAD] * (4 - length) + want)
+    np.testing.assert_array_equal(out.lengths, np.asarray(lengths) + NEW)
+
+
+@pytest.mark.parametrize("build", [causal, conditional])
+def test_beams_have_the_probabilities_of_their_texts(build):
+    """By the whole model, word by word; the cache changes nothing. Any of several tokens ends a text."""
+    model, params = build("j.a")
+    text, real = words(2, 3, seed=4), first([3, 2], 3)
+    options = {"attention_mask": real, "max_new_tokens": 3, "pad_token_id": PAD, "eos_token_id": (EOS, 11)}
+    options |= {"decoder_start_token_id": 1} if build is conditional else {}
+
+    def run(params, **more):
+        return model.generate(params, text, **options, **more)
+
+    @small.quickly
+    def all_of_them(params):
+        beams = {"num_beams": 4, "num_return_sequences": 3, "length_exponent": 0.5}
+        return run(params, **beams), run(params, cache=False, **beams)
+
+    found, anew = jax.device_get(all_of_them(params))
+    np.testing.assert_array_equal(found.sequences, anew.sequences)
+    np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-4)
+    assert found.sequences.shape == (6, 4 if build is conditional else 6)
+    assert (np.diff(found.scores.reshape(2, 3), axis=1) <= 0).all()
+    for row, (sequence, length, score) in enumerate(
+        zip(found.sequences, found.lengths, found.scores, strict=True)
+    ):
+        which = slice(row // 3, row // 3 + 1)
+        whole = jnp.asarray(sequence[None, :length])
+        if build is conditional:
+            begin, out = 1, method(model)(params, text[which], whole, None, real[which])
+        else:
+            begin, out = int(real[row // 3].sum()), method(model)(params, whole)
+        logs = np.asarray(jax.nn.log_softmax(out.logits[0]))
+        total = sum(logs[place - 1, sequence[place]] for place in range(begin, length))
+        np.testing.assert_allclose(score, total / ((5 + length - begin) / 6) ** 0.5, rtol=1e-4)
+        assert (sequence[length:] == PAD).all()
+        ends = np.isin(sequence[begin:length], (EOS, 11))
+        assert not ends[:-1].any()
+        assert ends[-1] or length - begin == 3
+    tails = [found.sequences[row * 3 : row * 3 + 3] for row in range(2)]
+    assert all(len(np.unique(tail, axis=0)) == 3 for tail in tails)
+
+
 def test_half_precision():
     """The loop's state keeps its dtypes, which are those of the computation."""
     inputs, options = words(2, 3), {"max_new_tokens": 3, "pad_token_id": PAD}
@@ -271,84 +282,6 @@ def test_half_precision():
     assert jax.eval_shape(generate, params).sequences.shape == (2, 4)
 
 
-def test_drawing_is_as_probable_as_the_model_says():
-    """Compares frequencies with the softmax at a temperature, among the words allowed by top_k and top_p."""
-    logits = np.asarray([2.0, -1.0, 1.5, 0.0, 1.0, -3.0])
-    count = 20000
-    cases = ((1.0, None, 1.0), (0.5, 4, 1.0), (2.0, None, 0.7), (1.0, 3, 0.5))
-    rows = jnp.broadcast_to(jnp.asarray(logits)[None], (count, 6))
-    draw = small.quickly(lambda rows: [Sampling(*case)(rows, small.key(n)) for n, case in enumerate(cases)])
-    for (temperature, top_k, top_p), drawn in zip(cases, draw(rows), strict=True):
-        found = np.bincount(drawn, minlength=6) / count
-        order = np.argsort(-logits)[:top_k]
-        p = np.exp(logits[order] / temperature)
-        p /= p.sum()
-        ahead = itertools.accumulate(p, initial=0.0)
-        kept = [word for word, before in zip(order, ahead, strict=False) if before < top_p]
-        want = np.zeros(6)
-        want[kept] = np.exp(logits[kept] / temperature)
-        want /= want.sum()
-        np.testing.assert_array_equal(found == 0, want == 0)
-        # Four standard deviations; the key is fixed.
-        np.testing.assert_array_less(np.abs(found - want), 4 * np.sqrt(want * (1 - want) / count) + 1e-9)
-
-
-def test_each_word_is_drawn_anew():
-    """Each step and row has its own key; a choice among one word is the most probable word."""
-    logits = jnp.zeros((2, 19))
-
-    def run(key, top_k=None):
-        step = lambda last, state, count: (logits, state)  # noqa: E731
-        sampling = Sampling(top_k=top_k)
-        return generation.search(step, 0, logits, key, sampling=sampling, max_new_tokens=8, pad=PAD)[0]
-
-    draw = small.quickly(run, static_argnums=1)
-    one, again, other = (np.asarray(draw(jax.random.key(seed))) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).any()
-    assert (one[0] != one[1]).any()
-    assert len(set(one[0])) > 3
-    np.testing.assert_array_equal(draw(jax.random.key(0), 1), 0)
-    # Ties are sorted by word; more words than there are is all of them.
-    assert {0, 4} <= set(np.unique(draw(jax.random.key(0), 5))) <= set(range(5))
-    np.testing.assert_array_equal(draw(jax.random.key(0), 100), one)
-
-
-def test_the_loop_needs_a_key_to_sample():
-    """As the functions that run it do."""
-    with pytest.raises(ValueError, match="key: got None"):
-        generation.search(
-            lambda last, state, count: (state, state),
-            jnp.zeros((1, 3)),
-            jnp.zeros((1, 3)),
-            sampling=Sampling(),
-            max_new_tokens=2,
-            pad=PAD,
-        )
-
-
-def test_top_p_ends_where_it_is_reached():
-    """Of two equally probable words the first has half of the probability, and is enough for it."""
-    rows = jnp.zeros((50, 2))
-    assert not Sampling(top_p=0.5)(rows, small.key()).any()
-    assert Sampling(top_p=0.51)(rows, small.key()).any()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"temperature": 0.0}, "temperature: got 0.0, expected more than 0"),
-        ({"top_k": 0}, "top_k: got 0, expected None or at least 1"),
-        ({"top_p": 0.0}, "top_p: got 0.0"),
-        ({"top_p": 1.5}, "top_p: got 1.5"),
-    ],
-)
-def test_bad_sampling(given, message):
-    """Numbers out of range."""
-    with pytest.raises(ValueError, match=message):
-        Sampling(**given)
-
-
 @pytest.mark.parametrize(
     ("given", "fields", "message"),
     [
@@ -361,7 +294,16 @@ def test_bad_sampling(given, message):
         ),
         ({"eos_token_id": 19}, {}, "eos_token_id: got 19, expected 0 to 18"),
         ({"pad_token_id": -1}, {}, "pad_token_id: got -1"),
-        ({"attention_mask": [[0, 1, 1], [1, 1, 1]]}, {}, r"attention_mask: got \[0, 1, 1\] at \[0\]"),
+        ({"attention_mask": [[1, 1, 1], [0, 0, 0]]}, {}, r"attention_mask: got \[0, 0, 0\] at \[1\]"),
+        ({"num_beams": 0}, {}, "num_beams: got 0, expected at least 1"),
+        (
+            {"num_beams": 2, "num_return_sequences": 3},
+            {},
+            "num_return_sequences: got 3, expected 1 to ",
+        ),
+        ({"num_beams": 2, "sampling": Sampling(), "key": small.key()}, {}, "sampling: got .* expected None"),
+        ({"eos_token_id": (3, 20)}, {}, "eos_token_id: got 20, expected 0 to 18"),
+        ({"stop_sequences": [(1, 19)]}, {}, "stop_sequences: got 19, expected 0 to 18"),
         ({"attention_mask": [[1, 1, 1], [1, 0, 1]]}, {}, r"attention_mask: got \[1, 0, 1\] at \[1\]"),
         ({"attention_mask": [[1, 1], [1, 1]]}, {}, r"attention_mask: got shape \(2, 2\)"),
         ({"token_type_ids": [[0, 0, 0], [0, 1, 2]]}, {}, r"token_type_ids: got 2 at \[1, 2\]"),

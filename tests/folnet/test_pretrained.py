@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 
 import folnet
-from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification
+from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -21,6 +21,7 @@ CLASSES = (
     FOLNetForPreTraining,
     folnet.FOLNetForMaskedLM,
     FOLNetForSequenceClassification,
+    folnet.FOLNetForTokenClassification,
     folnet.FOLNetForMultipleChoice,
     folnet.FOLNetForQuestionAnswering,
 )
@@ -187,3 +188,23 @@ def test_files_that_are_missing_or_damaged(saved, name, damage, message):
     damage(directory / name)
     with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
         FOLNetForPreTraining.from_pretrained(directory)
+
+
+@pytest.mark.parametrize("size", [15, 19, 23])
+def test_words_are_added_and_removed(size):
+    """In the table and in the bias of the words; the model of that size takes the parameters."""
+    model = folnet.FOLNetForMaskedLM(CONFIG)
+    params = small.draw(model)
+    more, resized = model.resize_token_embeddings(params, size, key=small.key())
+    assert more == folnet.FOLNetForMaskedLM(CONFIG.replace(vocab_size=size))
+    found, before = parameters.flatten(resized), parameters.flatten(params)
+    assert {name: np.shape(array) for name, array in found.items()} == parameters.shapes(more)
+    kept = min(size, CONFIG.vocab_size)
+    for name in ("folnet.embeddings.word", "predictions.bias"):
+        np.testing.assert_array_equal(found.pop(name)[:kept], before.pop(name)[:kept])
+    chex.assert_trees_all_equal(found, before)
+    new = np.asarray(parameters.flatten(resized)["folnet.embeddings.word"])[19:]
+    assert not new.size or 0.1 < np.std(new) / CONFIG.initializer_range < 2
+    if size > 19:
+        with pytest.raises(ValueError, match="key: got None, expected a key that initializes 4 more words"):
+            model.resize_token_embeddings(params, size)

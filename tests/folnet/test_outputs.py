@@ -1,0 +1,259 @@
+"""Outputs by name and index, losses from labels, and the kernels of every operator."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import folnet
+from folnet import heads, layers, masks, objective
+from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+IDS, TYPES = small.tokens()
+MASK = jnp.asarray([[True] * 7, [True] * 5 + [False] * 2])
+ROW, CUBE = jnp.zeros((2, 3)), jnp.zeros((2, 7, 3))
+
+
+def test_fields_have_names_and_indices_unless_they_are_none():
+    """A loss comes first, and what must be asked for last."""
+    plain = heads.MaskedLMOutput(CUBE)
+    assert (plain.keys(), len(plain), plain[0] is CUBE) == (("logits",), 1, True)
+    pair, loss = jnp.zeros((2, 2)), jnp.float32(2)
+    full = heads.PreTrainingOutput(CUBE, pair, loss=loss, attentions=({},), hidden_states=(CUBE,))
+    names = ("loss", "prediction_logits", "seq_relationship_logits", "hidden_states", "attentions")
+    assert tuple(full) == full.keys() == names
+    assert all(of is loss for of in (full["loss"], full[0], full[:1][0], dict(full)["loss"]))
+    assert full[-1] == ({},)
+    assert full.to_tuple()[2] is pair
+    with pytest.raises(KeyError, match="relation_hidden_states: expected one of loss, prediction_logits"):
+        full["relation_hidden_states"]
+    with pytest.raises(IndexError):
+        full[5]
+    assert jax.tree.map(lambda leaf: leaf, plain).loss is None
+    encoded = folnet.FOLNetOutput(CUBE, ROW, None)
+    assert (encoded.attentions, encoded.keys()) == (None, ("last_hidden_state", "pooler_output"))
+
+
+# ---- losses
+
+
+def nats(logits, labels):
+    """The mean cross-entropy of the labels that count, one by one in float64."""
+    logits = np.asarray(logits, np.float64).reshape(-1, np.shape(logits)[-1])
+    losses = [
+        np.log(np.exp(row).sum()) - row[label]
+        for row, label in zip(logits, np.ravel(labels), strict=True)
+        if label not in (-1, -100)
+    ]
+    return np.mean(losses)
+
+
+LABELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "words": (folnet.FOLNetForMaskedLM, {}, {"labels": np.where(MASK, np.asarray(IDS), -100)}),
+    "pretraining": (
+        folnet.FOLNetForPreTraining,
+        {},
+        {"labels": np.where(np.arange(7) < 2, 3, -1)[None].repeat(2, 0), "next_sentence_label": [1, 0]},
+    ),
+    "classes": (folnet.FOLNetForSequenceClassification, {"num_labels": 3}, {"labels": [2, 0]}),
+    "tokens": (
+        folnet.FOLNetForTokenClassification,
+        {"num_labels": 3},
+        {"labels": np.where(MASK, np.arange(7) % 3, -100)},
+    ),
+    "spans": (folnet.FOLNetForQuestionAnswering, {}, {"start_positions": [1, 2], "end_positions": [4, 2]}),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_give_the_mean_loss(name):
+    """Logits are those without labels; labels of -1 and -100 do not count."""
+    cls, fields, labels = LABELS[name]
+    model = cls(small.config(operators="j.", **fields))
+    params, given = small.draw(model), {key: jnp.asarray(value) for key, value in labels.items()}
+
+    @small.quickly
+    def run(params, given):
+        texts = (params, IDS, TYPES, MASK)
+        return small.apply(model, *texts, **given), small.apply(model, *texts)
+
+    found, plain = run(params, given)
+    assert plain.loss is None
+    logits = plain.to_tuple()
+    np.testing.assert_array_equal(found[1], plain[0])
+    losses = [nats(of, label) for of, label in zip(logits, labels.values(), strict=True)]
+    want = np.mean(losses) if name == "spans" else np.sum(losses)
+    np.testing.assert_allclose(found.loss, want, rtol=1e-5)
+
+
+def test_choices_numbers_and_several_labels_have_losses():
+    """Of a choice the cross-entropy, of numbers the squared error, of several labels that of each."""
+    choice = folnet.FOLNetForMultipleChoice(small.config(operators="j."))
+    several = folnet.FOLNetForSequenceClassification(
+        small.config(operators="j.", num_labels=2, problem_type="multi_label_classification")
+    )
+    number = folnet.FOLNetForSequenceClassification(small.config(operators="j.", num_labels=1))
+    three = jnp.stack([IDS, (IDS + 3) % 19, (IDS + 5) % 19], axis=1)
+    both, numbers = jnp.asarray([[0, 1], [1, 1]]), jnp.asarray([0.5, -2.0])
+
+    @small.quickly
+    def run(*params):
+        return (
+            small.apply(choice, params[0], three, labels=jnp.asarray([2, 1])),
+            small.apply(several, params[1], IDS, labels=both),
+            small.apply(number, params[2], IDS, labels=numbers),
+        )
+
+    chosen, of_each, guessed = run(*map(small.draw, (choice, several, number)))
+    np.testing.assert_allclose(chosen.loss, nats(chosen.logits, [2, 1]), rtol=1e-5)
+    np.testing.assert_allclose(guessed.loss, np.mean((guessed.logits[:, 0] - numbers) ** 2), rtol=1e-5)
+    signed = np.where(both, -1.0, 1.0) * np.asarray(of_each.logits, np.float64)
+    np.testing.assert_allclose(of_each.loss, np.mean(np.log1p(np.exp(signed))), rtol=1e-5)
+
+
+def test_losses_of_text():
+    """A decoder predicts the next word; an encoder-decoder the word at the same position."""
+    config = small.config(operators="j.a")
+    causal, target = folnet.FOLNetForCausalLM(config), folnet.FOLNetForConditionalGeneration(config)
+    labels = jnp.where(MASK, IDS, -100)
+
+    @small.quickly
+    def run(one, other):
+        return (
+            small.apply(causal, one, IDS, TYPES, MASK, labels=labels, output_hidden_states=True),
+            small.apply(target, other, IDS, IDS[:, ::-1], labels=labels),
+        )
+
+    written, answered = run(small.draw(causal), small.draw(target))
+    np.testing.assert_allclose(written.loss, nats(written.logits[:, :-1], labels[:, 1:]), rtol=1e-5)
+    np.testing.assert_allclose(answered.loss, nats(answered.logits, labels), rtol=1e-5)
+    assert len(written.hidden_states) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"labels": np.zeros((2, 6), int)}, r"labels: got shape \(2, 6\), expected \(2, 7\)"),
+        (
+            {"labels": np.full((2, 7), 19)},
+            r"labels: got 19 at \[0, 0\], expected 0 to 18, or one of \(",
+        ),
+        ({"labels": np.full((2, 7), -2)}, r"labels: got -2 at \[0, 0\], expected 0 to 18"),
+        ({"labels": np.zeros((2, 7))}, "labels: got type float32, expected integers"),
+        (
+            {"next_sentence_label": [0, 1]},
+            "labels: got None, expected an array, since next_",
+        ),
+    ],
+)
+def test_labels_that_do_not_fit_are_named(labels, message):
+    model = folnet.FOLNetForPreTraining(small.config(operators="j."))
+    both = {"labels": np.zeros((2, 7), int), "next_sentence_label": [0, 1]}
+    given = labels if "labels" not in labels else both | labels
+    output = heads.PreTrainingOutput(jnp.zeros((2, 7, 19)), jnp.zeros((2, 2)))
+    with pytest.raises(ValueError, match=message):
+        model._with_loss(output, folnet.FOLNetOutput(CUBE, ROW, None), dict.fromkeys(both) | given)
+
+
+def test_traced_labels_are_not_checked():
+    jax.eval_shape(lambda of: objective.check_labels("labels", of, 2), jnp.asarray([7]))
+
+
+# ---- kernels
+
+
+def conclusions(layer, u, r, kernels, read):
+    """What each mixer concludes from its kernel: Table 2, with the operators' own premises and writers."""
+
+    def written(name, subscripts, premise):
+        made = jnp.einsum(subscripts, kernels[name], premise)
+        return getattr(layer, name).writer(made.reshape(*made.shape[:2], -1) if made.ndim == 4 else made)
+
+    heads_first = {
+        "assoc": ("bxhs,byhs->bhxy", layer.assoc.read(u)[1]),
+        "prod": ("bxhs,bsxy->bhxy", layer.prod.premise(r)),
+        "trans": ("bhxa,bhay->bhxy", layer.trans.read(r)),
+    }
+    found = {
+        name: getattr(layer, name).writer(jnp.einsum(how, kernels[name], of))
+        for name, (how, of) in heads_first.items()
+    }
+    premise = jnp.split(layer.mu.reader.weight, [layer.config.num_attention_heads], axis=1)[1]
+    found["join"] = written("join", "bhxa,bahs->bxhs", layer.join.read(u))
+    found["mu"] = written("mu", "bhxa,bsxa->bxhs", jnp.einsum("bdxa,ds->bsxa", r, premise))
+    found["cjoin"] = written("cjoin", read, layer.cjoin.premise(r))
+    return found
+
+
+def concluded(layer, u, r, mask):
+    """The same by the operators."""
+    return {
+        "join": layer.join(r, u, mask=mask),
+        "mu": layer.mu(r, mask=mask),
+        "cjoin": layer.cjoin(r, u, mask=mask),
+        "assoc": layer.assoc(u),
+        "trans": layer.trans(r, mask=mask),
+        "prod": layer.prod(u, r),
+    }
+
+
+@pytest.mark.parametrize(
+    ("cls", "read"), [(folnet.FOLNet, "bsha,bsay->bysh"), (folnet.FOLNetDecoder, "bshxa,bsxa->bxsh")]
+)
+def test_kernels_are_what_the_operators_weight_premises_with(cls, read):
+    """Of the second layer, with padding and, in the decoder, without what is to come."""
+    model = cls(small.config(num_hidden_layers=2))
+    params = small.draw(model)
+    decoder = cls is folnet.FOLNetDecoder
+    mask = masks.decoder(7, None, MASK) if decoder else MASK[:, None, None]
+
+    @small.quickly
+    def run(params):
+        out = small.apply(model, params, IDS, TYPES, MASK, output_attentions=True, output_hidden_states=True)
+        layer = model.bind({"params": params}).reasoner.layers[1]
+        states = (out.hidden_states[1], jnp.moveaxis(out.relation_hidden_states[1], -1, 1))
+        u, r = layers.normalized(model.config, *states)
+        return out, conclusions(layer, u, r, out.attentions[1], read), concluded(layer, u, r, mask)
+
+    out, found, want = run(params)
+    assert [set(of_layer) for of_layer in out.attentions] == [{*want}, {*want}]
+    real = np.asarray(MASK)[:, None, :, None]
+    for name, array in want.items():
+        rows = real if np.ndim(array) == 4 else real[:, 0]  # a row of padding is nobody's
+        np.testing.assert_allclose(found[name] * rows, array * rows, atol=2e-5, err_msg=name)
+    for name in ("join", "mu", "cjoin", "trans"):
+        kernel = np.asarray(out.attentions[1][name])
+        assert (kernel[1][..., 5:] == 0).all()
+        np.testing.assert_allclose(kernel.sum(-1)[0], 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, {"relative_position": "t5"}, {"relative_position": "shaw"}])
+def test_weights_of_a_transformers_attention(fields):
+    """With them, values sum to what attention gives; those of Shaw et al. have values of pairs too."""
+    config = folnet.TransformerConfig(**{
+        name: small.SIZES[name] for name in ("vocab_size", "hidden_size", "num_attention_heads", "head_size")
+    }, num_hidden_layers=2, intermediate_size=8, max_position_embeddings=16, **fields)  # fmt: skip
+    model = folnet.Transformer(config)
+    params = small.draw(model)
+
+    @small.quickly
+    def run(params):
+        out = small.apply(model, params, IDS, TYPES, MASK, output_attentions=True, output_hidden_states=True)
+        bound = model.bind({"params": params})
+        attention, unary = bound.layers[1].attention, out.hidden_states[1]
+        kernel = out.attentions[1]["attention"]
+        made = jnp.einsum("bhxa,bahs->bxhs", kernel, attention._heads(attention.value(unary)))
+        if (pairs := attention._vectors(attention.pair_values, unary, None)) is not None:
+            made += jnp.einsum("bhxa,sxa->bxhs", kernel, pairs[0])
+        mask = MASK[:, None, None]
+        want = attention(unary, bound._bias(7, None), None, mask, True)
+        return kernel, attention.output(made.reshape(2, 7, -1)), want
+
+    kernel, found, want = run(params)
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    assert np.abs(kernel[1, ..., 5:]).max() == 0
+    np.testing.assert_allclose(np.sum(kernel, axis=-1), 1, rtol=1e-5)
