@@ -3,7 +3,8 @@
     model.save_pretrained("folnet-base", params)
     model, params = FOLNetForSequenceClassification.from_pretrained("folnet-base", key=jax.random.key(0))
 
-Files are written under temporary names and renamed when complete.
+Directories of encoders also open in PyTorch's `transformers`, by the file `CODE_FILE` that is written next to
+the parameters. Files are written under temporary names and renamed when complete.
 """
 
 import dataclasses
@@ -27,9 +28,25 @@ from folnet.settings import ModelConfig
 from folnet.transformer_configuration import TransformerConfig
 from logic_zoo import folders
 from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
+from logic_zoo.writing import write_whole
 
 MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
 _NAMES, _NUMBERS = "id2label", "label2id"
+CODE_FILE = "modeling_folnet.py"
+AUTO_MAP = {
+    auto: f"{CODE_FILE.removesuffix('.py')}.{cls}"
+    for auto, cls in (
+        ("AutoConfig", "FOLNetConfig"),
+        ("AutoModel", "FOLNet"),
+        ("AutoModelForPreTraining", "FOLNetForPreTraining"),
+        ("AutoModelForMaskedLM", "FOLNetForMaskedLM"),
+        ("AutoModelForSequenceClassification", "FOLNetForSequenceClassification"),
+        ("AutoModelForTokenClassification", "FOLNetForTokenClassification"),
+        ("AutoModelForMultipleChoice", "FOLNetForMultipleChoice"),
+        ("AutoModelForQuestionAnswering", "FOLNetForQuestionAnswering"),
+    )
+}
+"""Where `transformers` finds its classes: those of `CODE_FILE`, which have the names of ours."""
 
 
 class Pretrained:
@@ -37,7 +54,10 @@ class Pretrained:
 
     @nn.nowrap
     def save_pretrained(self: Any, directory: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
-        """Writes config.json and model.safetensors.
+        """Writes config.json and model.safetensors, and for an encoder `CODE_FILE`.
+
+        With the latter, `AutoModel.from_pretrained(directory, trust_remote_code=True)` of `transformers` and
+        its classes for the heads open the directory in PyTorch.
 
         Args:
           directory: created if it does not exist.
@@ -49,10 +69,13 @@ class Pretrained:
         table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
         given = {name: array.shape for name, array in table.items()}
         parameters.complain("params", self, parameters.misfits(parameters.shapes(self), given))
-        weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-        folders.write(
-            directory, self.config.model_type, type(self).__name__, _described(self.config), weights
-        )
+        weights = safetensors.numpy.save(table, metadata={"format": "pt"})  # as PyTorch names and shapes them
+        kind, cls, settings = self.config.model_type, type(self).__name__, _described(self.config)
+        if kind == FOLNetConfig.model_type and any(name.endswith(f".{cls}") for name in AUTO_MAP.values()):
+            code = Path(__file__).parent / "hub" / CODE_FILE
+            write_whole(Path(directory) / CODE_FILE, code.read_text(encoding="utf-8"))
+            settings["auto_map"] = AUTO_MAP
+        folders.write(directory, kind, cls, settings, weights)
 
     @classmethod
     def from_pretrained[M: nn.Module](
@@ -136,6 +159,8 @@ def _settings[Config: ModelConfig](kind: type[Config], described: Mapping[str, A
     own = {field.name for field in dataclasses.fields(kind)} - {"labels", "foreign"}
     fields = {name: value for name, value in described.items() if name in own}
     others = {name: value for name, value in described.items() if name not in own | {_NAMES, _NUMBERS}}
+    if others.get("auto_map") == AUTO_MAP:
+        del others["auto_map"]
     for name in others:
         if near := difflib.get_close_matches(name, own, 1, cutoff=0.85):
             raise ValueError(f"fields: got {name!r}, expected {near[0]!r}")

@@ -126,6 +126,8 @@ def top_level(package: str) -> set[str]:
     """The packages that a package's modules import when they are imported, without its lazy imports."""
     found = set()
     for path in (ROOT / package).rglob("*.py"):
+        if not (path.parent / "__init__.py").exists():
+            continue  # a file that is copied, not imported: code for PyTorch
         tree = ast.parse(path.read_text(encoding="utf-8"))
         statements = (each for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom))
         found |= imported("\n".join(map(ast.unparse, statements)))

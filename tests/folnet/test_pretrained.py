@@ -48,6 +48,7 @@ def test_there_and_back(cls, tmp_path):
     assert sorted(path.name for path in (tmp_path / "new" / "model").iterdir()) == [
         "config.json",
         "model.safetensors",
+        "modeling_folnet.py",
     ]
 
 
@@ -61,7 +62,7 @@ def test_what_is_written(saved):
     np.testing.assert_array_equal(arrays["predictions.bias"], params["predictions"]["bias"])
     assert "folnet.reasoner.layers_0.join.premise.weight" in arrays
     with safetensors.safe_open(directory / "model.safetensors", "numpy") as file:
-        assert file.metadata() == {"format": "flax"}  # without it other libraries refuse the file
+        assert file.metadata() == {"format": "pt"}  # without it other libraries refuse the file
 
 
 def test_keys_of_other_programs_and_names_of_labels(tmp_path):
@@ -73,7 +74,7 @@ def test_keys_of_other_programs_and_names_of_labels(tmp_path):
     assert described["id2label"] == {"0": "no", "1": "perhaps", "2": "yes"}
     assert described["label2id"] == {"no": 0, "perhaps": 1, "yes": 2}
     assert not {"labels", "foreign"} & set(described)
-    others = {"transformers_version": "5.0", "auto_map": {"AutoConfig": "a.B"}}
+    others = {"transformers_version": "5.0", "custom_pipelines": {"a": "b"}}
     path.write_text(json.dumps(described | others))
     found, params = FOLNetForSequenceClassification.from_pretrained(tmp_path)
     assert found.config.labels == ("no", "perhaps", "yes")

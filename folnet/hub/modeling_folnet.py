@@ -1,0 +1,542 @@
+"""FOLNet (Chen, ICLR 2023) for PyTorch: the encoder and its heads, for folders that logic-zoo has saved.
+
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained("folder", trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained("folder")
+
+Parameters, their names and their layout are those of the JAX model, so that each side opens what the other
+has saved. Equations and tables are those of the paper. Written for logic-zoo, which copies this file into its
+folders; nothing else is needed.
+
+Axis letters: b batch; x, y, a tokens; h heads; s features of a head; d properties or relations.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+IGNORED = -100
+
+
+class FOLNetConfig(PretrainedConfig):
+    """Settings; logic-zoo's `FOLNetConfig` documents them."""
+
+    model_type = "folnet"
+
+    def __init__(
+        self,
+        vocab_size=30528,
+        hidden_size=768,
+        relation_size=64,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        head_size=64,
+        intermediate_size=3072,
+        relation_intermediate_size=256,
+        operators="jmc.atp",
+        max_distance=64,
+        relative_position="folnet",
+        relative_attention_num_buckets=32,
+        relative_attention_max_distance=128,
+        absolute_position=False,
+        max_position_embeddings=512,
+        type_vocab_size=2,
+        relation_vocab_size=0,
+        activation="gelu",
+        head_activation="gelu",
+        cjoin="released",
+        diagonal_link=False,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        layer_norm_eps=1e-12,
+        initializer_range=0.02,
+        **others,
+    ):
+        own = {name: value for name, value in locals().items() if name not in ("self", "others", "__class__")}
+        for name, value in own.items():
+            setattr(self, name, value)
+        super().__init__(**{"tie_word_embeddings": False, **others})
+
+
+def normalize(values, eps, dim=-1):
+    """LayerNorm without gain and bias, over one axis."""
+    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    wide = wide - wide.mean(dim, keepdim=True)
+    wide = wide * torch.rsqrt(wide.square().mean(dim, keepdim=True) + eps)
+    return wide.to(values.dtype)
+
+
+def softmax(logits, mask):
+    """The softmax over the last axis where the mask is true; rows without an entry give 0."""
+    if mask is None:
+        return logits.softmax(-1)
+    logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
+    return logits.softmax(-1).masked_fill(~mask, 0)
+
+
+def activate(values, name):
+    if name == "implication":  # equations (9) and (27)
+        return functional.softplus(values + math.log(2))
+    return {"gelu": functional.gelu, "relu": functional.relu}[name](values)
+
+
+class Affine(nn.Module):
+    """A map of properties, or with `pairs` of relations, whose axis is the second."""
+
+    def __init__(self, inputs, outputs, bias=True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, values):
+        values = values @ self.weight
+        return values if self.bias is None else values + self.bias
+
+    def pairs(self, relations):
+        relations = torch.einsum("bdxy,de->bexy", relations, self.weight)
+        return relations if self.bias is None else relations + self.bias[:, None, None]
+
+
+class Operator(nn.Module):
+    """A row of Table 2."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.width = config.num_attention_heads * config.head_size
+
+    def heads(self, values):
+        return values.unflatten(-1, (self.config.num_attention_heads, self.config.head_size))
+
+    def dropped(self, kernel):
+        return functional.dropout(kernel, self.config.attention_probs_dropout_prob, self.training)
+
+
+class Join(Operator):
+    """u(x) <- K(x, a), v(a)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.kernel = Affine(config.relation_size, config.num_attention_heads, bias=False)
+        self.premise = Affine(config.hidden_size, self.width)
+        self.writer = Affine(self.width, config.hidden_size)
+
+    def forward(self, u, r, mask):
+        kernel = self.dropped(softmax(self.kernel.pairs(r), mask))
+        return self.writer(torch.einsum("bhxa,bahs->bxhs", kernel, self.heads(self.premise(u))).flatten(2))
+
+
+class Mu(Operator):
+    """u(x) <- K(x, a), v(x, a)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.reader = Affine(config.relation_size, config.num_attention_heads + config.head_size, bias=False)
+        self.writer = Affine(self.width, config.hidden_size)
+
+    def forward(self, u, r, mask):
+        sizes = (self.config.num_attention_heads, self.config.head_size)
+        logits, premise = self.reader.pairs(r).split(sizes, dim=1)
+        return self.writer(torch.einsum("bhxa,bsxa->bxhs", softmax(logits, mask), premise).flatten(2))
+
+
+class CJoin(Operator):
+    """u(x) <- K(a), v(x, a), or as released v(a, x)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.kernel = Affine(config.hidden_size, self.width, bias=False)
+        self.premise = Affine(config.relation_size, config.head_size)
+        self.writer = Affine(self.width, config.hidden_size)
+
+    def forward(self, u, r, mask):
+        sizes = (self.config.head_size, self.config.num_attention_heads)
+        logits = self.kernel(u).unflatten(-1, sizes).permute(0, 2, 3, 1)
+        kernel = self.dropped(softmax(logits, mask))
+        premise = "bsxa" if self.config.cjoin == "paper" else "bsax"
+        return self.writer(torch.einsum(f"bsha,{premise}->bxsh", kernel, self.premise.pairs(r)).flatten(2))
+
+
+class Assoc(Operator):
+    """u(x, y) <- K(x), v(y)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.reader = Affine(config.hidden_size, 2 * self.width)
+        self.writer = Affine(config.num_attention_heads, config.relation_size)
+
+    def forward(self, u, r, mask):
+        kernel, premise = map(self.heads, self.reader(u).chunk(2, dim=-1))
+        kernel = kernel * self.config.head_size**-0.5
+        return self.writer.pairs(torch.einsum("bxhs,byhs->bhxy", kernel, premise))
+
+
+class Trans(Operator):
+    """u(x, y) <- K(x, a), v(a, y)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.reader = Affine(config.relation_size, 2 * config.relation_size, bias=False)
+        self.writer = Affine(config.relation_size, config.relation_size)
+
+    def forward(self, u, r, mask):
+        logits, premise = self.reader.pairs(r).chunk(2, dim=1)
+        return self.writer.pairs(self.dropped(softmax(logits, mask)) @ premise)
+
+
+class Prod(Operator):
+    """u(x, y) <- K(x), v(x, y)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.kernel = Affine(config.hidden_size, self.width)
+        self.premise = Affine(config.relation_size, config.head_size)
+        self.writer = Affine(config.num_attention_heads, config.relation_size)
+
+    def forward(self, u, r, mask):
+        kernel = self.heads(self.kernel(u)) * self.config.head_size**-0.5
+        return self.writer.pairs(torch.einsum("bxhs,bsxy->bhxy", kernel, self.premise.pairs(r)))
+
+
+class Boolean(nn.Module):
+    """u(x) <- K, v(x), and for relations u(x, y) <- K, v(x, y), v(y, x)."""
+
+    def __init__(self, config, inputs, hidden, outputs, skip=None):
+        super().__init__()
+        self.name = config.activation
+        self.clause_in, self.clause_out = Affine(inputs, hidden), Affine(hidden, outputs)
+        self.gate = Affine(inputs, hidden) if self.name == "reglu" else None
+        self.clause_skip = None if skip is None else Affine(skip, outputs)
+
+    def concluded(self, values, how):
+        hidden = getattr(self.clause_in, how)(values)
+        if self.gate is None:
+            hidden = activate(hidden, self.name)
+        else:
+            hidden = functional.relu(getattr(self.gate, how)(values)) * hidden
+        return getattr(self.clause_out, how)(hidden)
+
+    def forward(self, u):
+        return self.concluded(u, "forward")
+
+    def pairs(self, r):
+        converse = r.transpose(2, 3)
+        return self.concluded(torch.cat((r, converse), dim=1), "pairs") + self.clause_skip.pairs(converse)
+
+
+UNARY = {"j": ("join", Join), "m": ("mu", Mu), "c": ("cjoin", CJoin)}
+BINARY = {"a": ("assoc", Assoc), "t": ("trans", Trans), "p": ("prod", Prod)}
+
+
+class Layer(nn.Module):
+    """One step of forward chaining, equation (3): the mixers, then the boolean operators."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        unary, binary = config.operators.split(".")
+        self.unary = [UNARY[letter][0] for letter in unary]
+        self.binary = [BINARY[letter][0] for letter in binary]
+        for name, kind in [UNARY[letter] for letter in unary] + [BINARY[letter] for letter in binary]:
+            self.add_module(name, kind(config))
+        d1, d2 = config.hidden_size, config.relation_size
+        self.bool_unary = Boolean(config, d1, config.intermediate_size, d1)
+        self.bool_binary = Boolean(config, 2 * d2, config.relation_intermediate_size, d2, skip=d2)
+
+    def normalized(self, unary, relation):
+        eps = self.config.layer_norm_eps
+        return normalize(unary, eps), normalize(relation, eps, dim=1)
+
+    def dropped(self, values):
+        return functional.dropout(values, self.config.hidden_dropout_prob, self.training)
+
+    def forward(self, unary, relation, mask):
+        u, r = self.normalized(unary, relation)
+        if self.unary:
+            unary = unary + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.unary))
+        if self.binary:
+            relation = relation + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.binary))
+        u, r = self.normalized(unary, relation)
+        return unary + self.dropped(self.bool_unary(u)), relation + self.dropped(self.bool_binary.pairs(r))
+
+
+class Reasoner(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        for number in range(config.num_hidden_layers):
+            self.add_module(f"layers_{number}", Layer(config))
+
+    def forward(self, unary, relation, mask):
+        states = [(unary, relation)]
+        for layer in self.children():
+            states.append(layer(*states[-1], mask))
+        states[-1] = layer.normalized(*states[-1])
+        return states
+
+
+class Embeddings(nn.Module):
+    """The base atoms of Appendix A.4."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        d1, d2 = config.hidden_size, config.relation_size
+        kinds = {
+            "folnet": 2 * config.max_distance + 2,
+            "t5": config.relative_attention_num_buckets,
+            "none": 0,
+        }
+        places = config.max_position_embeddings if config.absolute_position else 0
+        for name, rows, width in (
+            ("word", config.vocab_size, d1),
+            ("type", config.type_vocab_size, d1),
+            ("position", places, d1),
+            ("relative", kinds[config.relative_position], d2),
+            ("relation", config.relation_vocab_size, d2),
+        ):
+            # Not `register_parameter`, which refuses a name that PyTorch's modules have as a method.
+            self._parameters[name] = nn.Parameter(torch.zeros(rows, width)) if rows else None
+        self.diagonal = Affine(d1, d2) if config.diagonal_link else None
+
+    @property
+    def type(self):
+        return self._parameters["type"]
+
+    def forward(self, input_ids, token_type_ids, inputs_embeds, relation_ids):
+        length = token_type_ids.shape[1]
+        unary = self.type[token_type_ids]
+        if input_ids is not None:
+            unary = unary + self.word[input_ids]
+        if self.position is not None:
+            unary = unary + self.position[:length]
+        if inputs_embeds is not None:
+            unary = unary + inputs_embeds
+        relation = self.relations(token_type_ids).movedim(-1, 1).expand(len(unary), -1, -1, -1)
+        if relation_ids is not None:
+            given = relation_ids.reshape(*relation_ids.shape[:3], -1)
+            rows = self.relation[given.clamp(min=0)] * (given >= 0)[..., None]
+            relation = relation + rows.sum(3).movedim(-1, 1)
+        if self.diagonal is not None:
+            relation = relation + torch.diag_embed(self.diagonal(unary).transpose(1, 2))
+        eps, rate = self.config.layer_norm_eps, self.config.hidden_dropout_prob
+        unary, relation = normalize(unary, eps), normalize(relation, eps, dim=1)
+        return tuple(functional.dropout(atoms, rate, self.training) for atoms in (unary, relation))
+
+    def relations(self, types):
+        """The base atom of each pair before normalization, [b, x, y, d]."""
+        length = types.shape[1]
+        place = torch.arange(length, device=types.device)
+        offset = place[None, :] - place[:, None]  # y - x
+        if self.config.relative_position == "none":
+            return self.word.new_zeros(1, length, length, self.config.relation_size)
+        if self.config.relative_position == "t5":
+            return self.relative[self.buckets(offset)][None]
+        delta = self.config.max_distance
+        near = torch.where(offset >= 0, offset.clamp(max=delta - 1), 2 * delta + offset.clamp(min=1 - delta))
+        ids = torch.where(types[:, :, None] == types[:, None, :], near, delta)
+        ids = torch.where(((place[:, None] == 0) & (place > 0))[None], 2 * delta, ids)
+        ids = torch.where(((place[:, None] > 0) & (place == 0))[None], 2 * delta + 1, ids)
+        return self.relative[ids]
+
+    def buckets(self, offset):
+        """Buckets of T5 (Raffel et al. 2020), half of them for y > x."""
+        count = self.config.relative_attention_num_buckets // 2
+        exact, far = count // 2, self.config.relative_attention_max_distance
+        distance = offset.abs()
+        growth = torch.log(distance.clamp(min=1).double() / exact) / math.log(far / exact) * (count - exact)
+        beyond = (exact + torch.floor(growth + 1e-9).long()).clamp(max=count - 1)
+        return count * (offset > 0) + torch.where(distance < exact, distance, beyond)
+
+
+class FOLNetPreTrainedModel(PreTrainedModel):
+    config_class = FOLNetConfig
+    base_model_prefix = "folnet"
+
+    def _init_weights(self, module):
+        spread = self.config.initializer_range
+        for name, parameter in module.named_parameters(recurse=False):
+            if name == "bias":
+                parameter.data.zero_()
+            else:
+                scale = spread if spread >= 0 else math.sqrt(2 / sum(parameter.shape))
+                parameter.data.normal_(0.0, scale)
+
+
+class FOLNet(FOLNetPreTrainedModel):
+    """The encoder: base atoms, L steps of deduction, and the pooled first token."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.reasoner = Reasoner(config)
+        self.pooler = Affine(config.hidden_size, config.hidden_size)
+        self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        relation_ids=None,
+        output_hidden_states=None,
+        return_dict=None,
+        **ignored,
+    ):
+        """Without a mask, padding takes part in every softmax, as in the models that the paper released."""
+        if input_ids is None and inputs_embeds is None:
+            raise ValueError("input_ids, inputs_embeds: got None for both, expected at least one")
+        shape = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(shape, dtype=torch.long, device=self.device)
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+        atoms = self.embeddings(input_ids, token_type_ids, inputs_embeds, relation_ids)
+        states = self.reasoner(*atoms, mask)
+        unary, relation = states[-1]
+        if self.diagonal is not None:
+            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
+        out = BaseModelOutputWithPooling(
+            last_hidden_state=unary,
+            pooler_output=torch.tanh(self.pooler(unary[:, 0])),
+            hidden_states=tuple(u for u, _ in states) if output_hidden_states else None,
+        )
+        return out if return_dict is not False else out.to_tuple()
+
+
+class Headed(FOLNetPreTrainedModel):
+    """An encoder with heads."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.folnet = FOLNet(config)
+        self.add_heads(config)
+        self.post_init()
+
+    def dropped(self, values):
+        return functional.dropout(values, self.config.hidden_dropout_prob, self.training)
+
+    def encoded(self, arguments):
+        arguments.pop("return_dict", None)
+        return self.folnet(**arguments)
+
+
+def classified(logits, labels):
+    """The mean cross-entropy of the labels that are not ignored; None without labels."""
+    if labels is None:
+        return None
+    labels = labels.masked_fill(labels == -1, IGNORED)
+    return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
+
+
+class PredictionHead(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.transform = Affine(config.hidden_size, config.hidden_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, unary, words):
+        hidden = activate(self.transform(unary), self.config.head_activation)
+        return normalize(hidden, self.config.layer_norm_eps) @ words.T + self.bias
+
+
+class FOLNetForMaskedLM(Headed):
+    def add_heads(self, config):
+        self.predictions = PredictionHead(config)
+
+    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
+        out = self.encoded({"input_ids": input_ids, **arguments})
+        logits = self.predictions(out.last_hidden_state, self.folnet.embeddings.word)
+        loss = classified(logits, labels)
+        out = MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class FOLNetForPreTraining(FOLNetForMaskedLM):
+    """Its logits are those of the words; `sentence_logits` gives those of the sentence task."""
+
+    def add_heads(self, config):
+        super().add_heads(config)
+        self.seq_relationship = Affine(config.hidden_size, 2)
+
+    def sentence_logits(self, input_ids=None, **arguments):
+        return self.seq_relationship(self.encoded({"input_ids": input_ids, **arguments}).pooler_output)
+
+
+class FOLNetForSequenceClassification(Headed):
+    def add_heads(self, config):
+        self.classifier = Affine(config.hidden_size, config.num_labels)
+
+    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
+        out = self.encoded({"input_ids": input_ids, **arguments})
+        logits, loss = self.classifier(self.dropped(out.pooler_output)), None
+        if labels is not None:
+            kind = self.config.problem_type
+            if kind == "regression" or (kind is None and self.config.num_labels == 1):
+                loss = functional.mse_loss(logits.float(), labels.float().reshape(logits.shape))
+            elif kind == "multi_label_classification":
+                loss = functional.binary_cross_entropy_with_logits(logits.float(), labels.float())
+            else:
+                loss = classified(logits, labels)
+        out = SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class FOLNetForTokenClassification(Headed):
+    def add_heads(self, config):
+        self.classifier = Affine(config.hidden_size, config.num_labels)
+
+    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
+        out = self.encoded({"input_ids": input_ids, **arguments})
+        logits = self.classifier(self.dropped(out.last_hidden_state))
+        loss = classified(logits, labels)
+        out = TokenClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class FOLNetForMultipleChoice(Headed):
+    def add_heads(self, config):
+        self.classifier = Affine(config.hidden_size, 1)
+
+    def forward(self, input_ids, labels=None, return_dict=None, **arguments):
+        arrays = {"input_ids": input_ids, **arguments}
+        flat = {
+            name: value.flatten(0, 1) if torch.is_tensor(value) else value for name, value in arrays.items()
+        }
+        out = self.encoded(flat)
+        logits = self.classifier(self.dropped(out.pooler_output)).reshape(input_ids.shape[:2])
+        loss = classified(logits, labels)
+        out = MultipleChoiceModelOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class FOLNetForQuestionAnswering(Headed):
+    def add_heads(self, config):
+        self.start, self.end = Affine(config.hidden_size, 1), Affine(config.hidden_size, 1)
+
+    def forward(
+        self, input_ids=None, start_positions=None, end_positions=None, return_dict=None, **arguments
+    ):
+        out = self.encoded({"input_ids": input_ids, **arguments})
+        start, end = (head(out.last_hidden_state)[..., 0] for head in (self.start, self.end))
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = (classified(start, start_positions) + classified(end, end_positions)) / 2
+        out = QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start, end_logits=end, hidden_states=out.hidden_states
+        )
+        return out if return_dict is not False else out.to_tuple()

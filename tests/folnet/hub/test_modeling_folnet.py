@@ -1,0 +1,200 @@
+"""The PyTorch side of a directory: its text is read and, with PyTorch and transformers there, it runs."""
+
+import ast
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import folnet
+from folnet import pretrained
+from tests.folnet import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+CODE = Path(pretrained.__file__).parent / "hub" / pretrained.CODE_FILE
+HEADS = (
+    folnet.FOLNet,
+    folnet.FOLNetForPreTraining,
+    folnet.FOLNetForMaskedLM,
+    folnet.FOLNetForSequenceClassification,
+    folnet.FOLNetForTokenClassification,
+    folnet.FOLNetForMultipleChoice,
+    folnet.FOLNetForQuestionAnswering,
+)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as published": {"num_hidden_layers": 2},
+    "all else": {
+        "relative_position": "t5",
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 5,
+        "absolute_position": True,
+        "max_position_embeddings": 12,
+        "diagonal_link": True,
+        "cjoin": "paper",
+        "activation": "reglu",
+        "head_activation": "relu",
+    },
+    "a graph": {
+        "relative_position": "none",
+        "relation_vocab_size": 4,
+        "activation": "implication",
+        "operators": "jc.tp",
+    },
+}
+MASK = np.asarray([[1] * 7, [1] * 5 + [0] * 2])
+
+
+def test_settings_are_those_of_the_jax_model():
+    """The defaults, since config.json of another program may leave some out."""
+    (config,) = (
+        node
+        for node in ast.walk(ast.parse(CODE.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and node.name == "FOLNetConfig"
+    )
+    (init,) = (node for node in config.body if isinstance(node, ast.FunctionDef))
+    names = [argument.arg for argument in init.args.args[1:]]
+    defaults = dict(zip(names, map(ast.literal_eval, init.args.defaults), strict=True))
+    ours = folnet.FOLNetConfig().to_dict()
+    # Of no effect on what PyTorch computes, or fields of its own classes.
+    unread = {"num_labels", "problem_type", "pretrain_loss", "dtype", "labels", "foreign", "remat"}
+    assert defaults == {
+        name: value for name, value in ours.items() if name not in unread | {"trans_implementation"}
+    }
+
+
+def test_classes_have_the_names_in_the_settings():
+    tree = ast.parse(CODE.read_text(encoding="utf-8"))
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    named = {name.removeprefix("modeling_folnet.") for name in pretrained.AUTO_MAP.values()}
+    assert named == {cls.__name__ for cls in HEADS} | {"FOLNetConfig"}
+    assert named <= defined
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    """Without a network, and without asking whether the directory's code may run."""
+    for needed in ("torch", "transformers"):
+        pytest.importorskip(needed)
+    return importlib.import_module("transformers")
+
+
+def inputs(cls: Any, fields: Any) -> dict[str, np.ndarray]:
+    """Returns a batch with padding, and relations if the model takes them."""
+    ids, types = map(np.asarray, small.tokens())
+    given = {"input_ids": ids, "token_type_ids": types, "attention_mask": MASK}
+    if cls is folnet.FOLNetForMultipleChoice:
+        return {name: np.stack([array, np.roll(array, 1, 0)], 1) for name, array in given.items()}
+    if "relation_vocab_size" in fields:
+        given["relation_ids"] = np.random.default_rng(0).integers(-1, 4, (2, 7, 7))
+    return given
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cls", HEADS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_pytorch_computes_the_same_and_saves_what_jax_opens(name, cls, transformers, tmp_path):
+    """Outputs within 1e-5 with a mask of padding and without; the directory goes there and back."""
+    torch = pytest.importorskip("torch")
+    labels = 2 if cls is folnet.FOLNetForMultipleChoice else 3
+    model = cls(small.config(num_labels=labels, **SETTINGS[name]))
+    params = small.draw(model)
+    model.save_pretrained(tmp_path / "ours", params)
+    auto = next(key for key, of in pretrained.AUTO_MAP.items() if of.endswith(f".{cls.__name__}"))
+    options: Any = {"trust_remote_code": True, "local_files_only": True}
+    theirs, info = getattr(transformers, auto).from_pretrained(
+        tmp_path / "ours", output_loading_info=True, **options
+    )
+    assert not any(info.values())
+    theirs.eval()
+    given, computed = inputs(cls, SETTINGS[name]), small.quickly(lambda p, of: small.apply(model, p, **of))
+    for masked in (True, False):
+        batch = given if masked else {key: of for key, of in given.items() if key != "attention_mask"}
+        want = computed(params, jax.tree.map(jnp.asarray, batch))
+        with torch.no_grad():
+            found = theirs(**{key: torch.tensor(of) for key, of in batch.items()})
+        for one, other in zip(found.to_tuple(), want.to_tuple(), strict=False):
+            other, one = np.asarray(other), one.numpy()
+            if masked and other.shape[1] == 7:  # what is at padding is nobody's
+                other, one = other[MASK == 1], one[MASK == 1]
+            np.testing.assert_allclose(one, other, atol=1e-5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    again, same = cls.from_pretrained(tmp_path / "theirs")
+    assert again.config.replace(foreign="") == model.config
+    chex.assert_trees_all_equal(same, params)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cls", HEADS[2:])
+def test_losses_are_the_same(cls, transformers, tmp_path):
+    """Of labels some of which do not count; and they have gradients."""
+    torch = pytest.importorskip("torch")
+    choices = cls is folnet.FOLNetForMultipleChoice
+    model = cls(small.config(operators="j.a", num_labels=2 if choices else 3, hidden_dropout_prob=0.0))
+    params, given = small.draw(model), inputs(cls, {})
+    rows, tokens = np.asarray([1, 0]), np.where(MASK, np.arange(7) % 3, -100)
+    labels = {"labels": rows}
+    if cls in (folnet.FOLNetForMaskedLM, folnet.FOLNetForTokenClassification):
+        labels = {"labels": tokens}
+    elif cls is folnet.FOLNetForQuestionAnswering:
+        labels = {"start_positions": rows, "end_positions": rows + 2}
+    model.save_pretrained(tmp_path, params)
+    auto = next(key for key, of in pretrained.AUTO_MAP.items() if of.endswith(f".{cls.__name__}"))
+    theirs = (
+        getattr(transformers, auto)
+        .from_pretrained(tmp_path, trust_remote_code=True, local_files_only=True)
+        .eval()
+    )
+    want = small.apply(model, params, **jax.tree.map(jnp.asarray, {**given, **labels})).loss
+    found = theirs(**{name: torch.tensor(array) for name, array in {**given, **labels}.items()}).loss
+    np.testing.assert_allclose(found.item(), want, rtol=1e-5)
+    found.backward()
+    assert any(parameter.grad is not None for parameter in theirs.parameters())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_answers(transformers, tmp_path):
+    """Masked words and classes of text, by the tokenizer and the names in the directory."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn"]
+    tokenizer = folnet.tokenization.WordPieceTokenizer(pieces)
+    for cls, task in (
+        (folnet.FOLNetForMaskedLM, "fill-mask"),
+        (folnet.FOLNetForSequenceClassification, "text-classification"),
+    ):
+        model = cls(small.config(operators="j.a", num_labels=2, labels=("no", "yes")))
+        params, folder = small.draw(model), tmp_path / task
+        model.save_pretrained(folder, params)
+        tokenizer.save_pretrained(folder)
+        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        text = "a b [MASK] d"
+        assert theirs(text)["input_ids"] == [2, 5, 6, 4, 8, 3]
+        pipeline = transformers.pipeline(task, model=str(folder), tokenizer=theirs, trust_remote_code=True)
+        answers, ids = pipeline(text), jnp.asarray([[2, 5, 6, 4, 8, 3]])
+        logits = small.apply(model, params, ids, None, jnp.ones((1, 6), bool)).logits
+        if task == "fill-mask":
+            probabilities = jax.nn.softmax(logits[0, 3])
+            assert answers[0]["token"] == int(probabilities.argmax())
+        else:
+            probabilities = jax.nn.softmax(logits[0])
+            assert answers[0]["label"] == ("no", "yes")[int(probabilities.argmax())]
+        assert answers[0]["score"] == pytest.approx(float(probabilities.max()), rel=1e-4)
+
+
+def test_a_directory_keeps_the_code_of_others(tmp_path):
+    """An `auto_map` that is not ours stays a foreign key of settings without our code."""
+    other = json.dumps({"auto_map": {"AutoModel": "mine.Model"}})
+    model = folnet.FOLNetForCausalLM(small.config(operators="j.", foreign=other))
+    model.save_pretrained(tmp_path, small.draw(model))
+    assert not (tmp_path / pretrained.CODE_FILE).exists()
+    assert folnet.FOLNetForCausalLM.from_pretrained(tmp_path)[0] == model
+    encoder = folnet.FOLNetForMaskedLM(model.config)
+    encoder.save_pretrained(tmp_path / "encoder", small.draw(encoder))
+    described = json.loads((tmp_path / "encoder" / "config.json").read_text(encoding="utf-8"))
+    assert described["auto_map"] == pretrained.AUTO_MAP
+    assert (tmp_path / "encoder" / pretrained.CODE_FILE).read_bytes() == CODE.read_bytes()
