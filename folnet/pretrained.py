@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from folnet import parameters
 from folnet.configuration import FOLNetConfig
 from folnet.settings import ModelConfig
 from folnet.transformer_configuration import TransformerConfig
-from logic_zoo import folders
+from logic_zoo import folders, hub
 from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
 from logic_zoo.writing import write_whole
 
@@ -72,14 +73,50 @@ class Pretrained:
         weights = safetensors.numpy.save(table, metadata={"format": "pt"})  # as PyTorch names and shapes them
         kind, cls, settings = self.config.model_type, type(self).__name__, _described(self.config)
         if kind == FOLNetConfig.model_type and any(name.endswith(f".{cls}") for name in AUTO_MAP.values()):
-            code = Path(__file__).parent / "hub" / CODE_FILE
+            code = Path(__file__).parent / "pytorch" / CODE_FILE
             write_whole(Path(directory) / CODE_FILE, code.read_text(encoding="utf-8"))
             settings["auto_map"] = AUTO_MAP
         folders.write(directory, kind, cls, settings, weights)
 
+    @nn.nowrap
+    def push_to_hub(
+        self: Any,
+        params: Mapping[str, Any],
+        name: str,
+        *,
+        tokenizer: Any = None,
+        message: str = "Upload a FOLNet",
+        private: bool = False,
+    ) -> str:
+        """Uploads what `save_pretrained` writes, and a tokenizer's files, to a hub; see `logic_zoo.hub`.
+
+        Args:
+          params: the model's parameters.
+          name: "user/model", created if it does not exist.
+          tokenizer: has a method `save_pretrained(directory)`; None for none.
+          message: of the commit.
+          private: whether a new model is private.
+
+        Returns:
+          The address of the model.
+
+        Raises:
+          ValueError: If the parameters do not fit this model, or the hub refuses.
+        """
+        with tempfile.TemporaryDirectory() as directory:
+            self.save_pretrained(directory, params)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(directory)
+            return hub.push(directory, name, message=message, private=private)
+
     @classmethod
     def from_pretrained[M: nn.Module](
-        cls: type[M], directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
+        cls: type[M],
+        directory: str | os.PathLike[str],
+        *,
+        key: jax.Array | None = None,
+        revision: str | None = None,
+        **changes: Any,
     ) -> tuple[M, dict[str, Any]]:
         """Loads the model in a directory and its parameters.
 
@@ -87,13 +124,16 @@ class Pretrained:
         a key its own missing heads are initialized. Every class can load a bare encoder.
 
         Args:
-          directory: contains config.json and model.safetensors.
+          directory: contains config.json and model.safetensors; or "user/model" on a hub, which is downloaded
+            (see `logic_zoo.hub`).
           key: initializes the parameters of missing heads; None makes missing heads an error.
+          revision: branch, tag or commit on the hub; None for its main branch.
           **changes: settings to override, such as `dtype` or `num_labels`.
 
         Raises:
           ValueError: If a file is missing or damaged, with its name; or if parameters do not fit, all listed.
         """
+        directory = hub.directory_of(directory, revision)
         config, architecture = read_config(directory)
         make: Any = cls  # `nn.Module` itself takes no settings
         model = make(config.replace(**changes))
@@ -165,7 +205,10 @@ def _settings[Config: ModelConfig](kind: type[Config], described: Mapping[str, A
         if near := difflib.get_close_matches(name, own, 1, cutoff=0.85):
             raise ValueError(f"fields: got {name!r}, expected {near[0]!r}")
     if names := described.get(_NAMES):
-        fields["labels"] = _labels(names)
+        labels = _labels(names)
+        # The names that `transformers` gives to labels without any.
+        unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
+        fields["labels"] = () if labels == unnamed else labels
         fields.setdefault("num_labels", len(names))
     if others:
         fields["foreign"] = json.dumps(others, sort_keys=True)

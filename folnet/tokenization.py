@@ -23,7 +23,7 @@ from jaxtyping import Bool, Int, Int32, Int64
 
 from folnet import wordpieces
 from folnet.wordpieces import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK
-from logic_zoo import folders
+from logic_zoo import folders, hub
 from logic_zoo.writing import write_whole
 
 VOCABULARY_FILE, SETTINGS_FILE = "vocab.txt", "tokenizer_config.json"
@@ -106,13 +106,17 @@ class WordPieceTokenizer:
         write_whole(path, "".join(f"{piece}\n" for piece in self.vocabulary))
 
     @classmethod
-    def from_pretrained(cls, directory: str | os.PathLike[str]) -> "WordPieceTokenizer":
+    def from_pretrained(
+        cls, directory: str | os.PathLike[str], *, revision: str | None = None
+    ) -> "WordPieceTokenizer":
         """Reads vocab.txt and the casing in tokenizer_config.json; without this file text is lowercased.
+
+        The directory may be "user/model" on a hub, at a revision of it; see `logic_zoo.hub`.
 
         Raises:
             ValueError: If a file is missing or damaged; names the file and the problem.
         """
-        path = Path(directory).expanduser() / SETTINGS_FILE
+        path = hub.directory_of(directory, revision) / SETTINGS_FILE
         lowercase = True
         if path.exists():
             with folders.naming(path, "the settings of a tokenizer"):

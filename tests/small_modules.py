@@ -136,6 +136,7 @@ ROWS: dict[type[nn.Module], Row] = {
     ),
     folnet.FOLNetForQuestionAnswering: Row(folnet.FOLNetForQuestionAnswering(FEW), TEXTS),
     folnet.FOLNetForSequenceClassification: Row(folnet.FOLNetForSequenceClassification(FEW), TEXTS),
+    folnet.FOLNetForTokenClassification: Row(folnet.FOLNetForTokenClassification(FEW), TEXTS),
     folnet.LoopedFOLNet: Row(folnet.LoopedFOLNet(FEW, 2), TEXTS),
     folnet.RelationHead: Row(folnet.RelationHead(FEW, 5), (draw(0, 2, 4, 3, 3), draw(1, 3, 4))),
     folnet.Transformer: Row(folnet.Transformer(BERT), TEXTS),

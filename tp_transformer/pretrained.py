@@ -12,6 +12,7 @@ The ids of padding, start and end are settings of the model, so that decoding us
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import safetensors.numpy
 from flax import linen as nn
 from flax import traverse_util
 
-from logic_zoo import folders
+from logic_zoo import folders, hub
 from tp_transformer.mathematics.vocabulary import Vocabulary
 
 MODEL_TYPE = "tp_transformer"
@@ -63,22 +64,46 @@ class Pretrained:
         weights = safetensors.numpy.save(table, metadata={"format": "flax"})
         folders.write(directory, MODEL_TYPE, type(self).__name__, settings(self), weights)
 
+    @nn.nowrap
+    def push_to_hub(
+        self: Any,
+        params: Mapping[str, Any],
+        name: str,
+        vocabulary: Vocabulary | None = None,
+        *,
+        message: str = "Upload a model",
+        private: bool = False,
+    ) -> str:
+        """Uploads what `save_pretrained` writes to a hub as "user/model"; returns its address.
+
+        `message` is that of the commit, and `private` whether a new model is. See `logic_zoo.hub`.
+
+        Raises:
+          ValueError: the parameters or the vocabulary do not fit this model, or the hub refuses.
+        """
+        with tempfile.TemporaryDirectory() as directory:
+            self.save_pretrained(directory, params, vocabulary)
+            return hub.push(directory, name, message=message, private=private)
+
     @classmethod
     def from_pretrained[M: nn.Module](
-        cls: type[M], directory: str | os.PathLike[str], **changes: Any
+        cls: type[M], directory: str | os.PathLike[str], *, revision: str | None = None, **changes: Any
     ) -> tuple[M, dict[str, Any]]:
         """Loads the model in a directory and its parameters, in `param_dtype`.
 
         `EncoderDecoder.from_pretrained` loads either architecture, and each subclass its own.
 
         Args:
-          directory: contains config.json and model.safetensors.
+          directory: contains config.json and model.safetensors; or "user/model" on a hub, which is downloaded
+            (see `logic_zoo.hub`).
+          revision: branch, tag or commit on the hub; None for its main branch.
           **changes: fields to override, such as `dtype`.
 
         Raises:
           ValueError: a file is missing or damaged, with its name; the directory has another architecture; or
             parameters do not fit, all listed.
         """
+        directory = hub.directory_of(directory, revision)
         kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
         _, architecture, fields = folders.read(directory, (MODEL_TYPE,), "a TP-Transformer or Transformer")
         config, path = Path(directory) / folders.CONFIG_FILE, Path(directory) / folders.WEIGHTS_FILE

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, UInt8
 
-from logic_zoo import folders
+from logic_zoo import folders, hub
 from logic_zoo.writing import write_whole
 
 CHARACTERS = " !'()*+,-./0123456789:<=>?ACDEFGHILMPRSTWabcdefghijklmnopqrstuvwxyz{}"
@@ -94,12 +94,12 @@ class Vocabulary:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Vocabulary":
-        """Reads vocabulary.json, which `save` wrote.
+        """Reads vocabulary.json, which `save` wrote, in a directory or of "user/model" on a hub.
 
         Raises:
             ValueError: the file is missing, damaged, or has no valid vocabulary; names the file.
         """
-        path = Path(directory) / VOCABULARY_FILE
+        path = hub.directory_of(directory) / VOCABULARY_FILE
         with folders.naming(path, "a vocabulary"):
             found = json.loads(path.read_text(encoding="utf-8"))
         fields = {field.name: type(field.default) for field in dataclasses.fields(cls)}

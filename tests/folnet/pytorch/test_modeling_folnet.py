@@ -18,7 +18,7 @@ from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-CODE = Path(pretrained.__file__).parent / "hub" / pretrained.CODE_FILE
+CODE = Path(pretrained.__file__).parent / "pytorch" / pretrained.CODE_FILE
 HEADS = (
     folnet.FOLNet,
     folnet.FOLNetForPreTraining,
