@@ -206,7 +206,7 @@ class Config(runtime.RunConfig):
         for split in ("train", "validation"):
             if not getattr(self.own, split):
                 raise ValueError(
-                    f"own.{split}: got '', expected a .jsonl, .csv or .tsv file (--config.own.{split})"
+                    f"own.{split}: got '', expected a file: {own.ENDINGS} (--config.own.{split})"
                 )
         if self.sweep != NO_SWEEP:
             raise ValueError(f"sweep: got {self.sweep!r}, expected {NO_SWEEP!r} with task={own.NAME!r}")

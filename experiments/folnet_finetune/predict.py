@@ -66,6 +66,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("run", None, "the run's directory", required=True)
-    flags.DEFINE_string("data", None, "a .jsonl, .csv or .tsv file", required=True)
+    flags.DEFINE_string("data", None, f"a file: {own.ENDINGS}", required=True)
     flags.DEFINE_string("out", "answers.jsonl", "the file to write")
     runtime.run_program(main, reports=(ValueError,))

@@ -1,4 +1,4 @@
-"""Files of your own: one or two texts a row, with a class or a number, as JSON lines, CSV or TSV.
+"""Files of your own: one or two texts a row, with a class or a number: JSON lines, CSV, TSV, Parquet.
 
     task = own.open_own({"train": Path("train.jsonl"), "validation": Path("dev.jsonl")})
     task.columns                                    # Columns(first="text", second=None, label="label")
@@ -18,10 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import logic_zoo
 from folnet.tasks.files import damaged, lines_of, text_of
 from folnet.tasks.interface import Example, Examples, SequenceTask
 
 NAME = "own"
+ENDINGS = ".jsonl, .csv, .tsv or .parquet"
 SPLITS = ("train", "validation", "test")
 Kind = Literal["", "class", "number"]
 PAIRS = (
@@ -61,9 +63,10 @@ class Table(NamedTuple):
 
 
 def read(path: Path) -> Table:
-    """Reads a file by its ending: .jsonl, .csv (fields may be quoted) or .tsv (quotes are plain characters).
+    """Reads a file by its ending.
 
-    Blank lines are left out.
+    It is one of .jsonl, .csv (fields may be quoted), .tsv (quotes are plain characters) and .parquet, whose
+    rows count as lines. Blank lines are left out.
 
     Raises:
         ValueError: another ending; or the file is missing, empty, not UTF-8 or damaged, with the line.
@@ -77,7 +80,9 @@ def read(path: Path) -> Table:
         case ".tsv":
             text = io.StringIO(text_of(path), newline="")
             return _fields(path, csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
-    raise ValueError(f"{path}: got the ending {path.suffix!r}, expected .jsonl, .csv or .tsv")
+        case ".parquet":
+            return _columnar(path)
+    raise ValueError(f"{path}: got the ending {path.suffix!r}, expected {ENDINGS}")
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -88,6 +93,22 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not found:
         raise damaged(path, number, f'got {line.strip():.40}, expected an object such as {{"text": ...}}')
     return found
+
+
+def _columnar(path: Path) -> Table:
+    with logic_zoo.extra("data"):
+        import pyarrow.parquet as parquet  # lazily: few files need it
+
+    try:
+        file = parquet.ParquetFile(path)
+        rows = file.read().to_pylist()
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # which Arrow's errors are
+        raise ValueError(f"{path}: not Parquet ({str(error).strip()})") from error
+    if not rows:
+        raise damaged(path, 1, "the file has no rows")
+    return Table(path, tuple(rows[0]), list(enumerate(rows, 1)))
 
 
 def _fields(path: Path, reader: Any) -> Table:

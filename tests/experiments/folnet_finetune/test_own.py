@@ -88,7 +88,7 @@ def test_what_is_refused(tmp_path):
     changes: tuple[tuple[Any, str], ...] = (
         (
             {"own": OwnConfig(train="a.csv")},
-            r"own\.validation: got '', expected a \.jsonl, \.csv or \.tsv file",
+            r"own\.validation: got '', expected a file: \.jsonl, \.csv, \.tsv or \.parquet",
         ),
         ({"task": "rte"}, r"own: got OwnConfig\(.*\), expected no files with task='rte'"),
         ({"sweep": "16gb"}, "sweep: got '16gb', expected 'none' with task='own'"),

@@ -1,5 +1,6 @@
 """Files of your own: what is found in them, and one line for every mistake."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ BAD_TABLES = [
     ("a.csv", 'text,label\na,1\n"b,1\n', r"a\.csv, line 3: unexpected end of data"),
     ("a.csv", 'text,label\n"a"b,1\n', r"a\.csv, line 2: ',' expected after '\"'"),
     ("a.tsv", "text\tlabel\na\t1\tb\n", r"a\.tsv, line 2: got 3 fields, expected 2"),
-    ("a.txt", "text", r"a\.txt: got the ending '\.txt', expected \.jsonl, \.csv or \.tsv"),
+    ("a.txt", "text", r"a\.txt: got the ending '\.txt', expected \.jsonl, \.csv, \.tsv or \.parquet"),
 ]
 
 
@@ -156,6 +157,35 @@ BAD_TABLES = [
 def test_a_damaged_table_is_named_with_its_line(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=message):
         opened(tmp_path, text, name=name)
+
+
+def test_parquet_files(tmp_path):
+    """Values keep their types: numbers are numbers, and a missing one is named by its row."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = importlib.import_module("pyarrow.parquet")
+
+    def written(name, **columns):
+        parquet.write_table(pyarrow.table(columns), tmp_path / name)
+        return tmp_path / name
+
+    texts = ["a good film", "a dull film", "a film"]
+    train = written("train.parquet", review=texts, label=[1, 0, 1])
+    task = own.open_own({"train": train, "validation": train}, first="review")
+    assert task.classes == ("0", "1")
+    assert [example.first for example in task.examples(".", "train")] == texts
+    assert [example.label for example in task.examples(".", "train")] == [1, 0, 1]
+    scores = written("scores.parquet", text=texts, score=[0.5, 1.0, 2.0])
+    assert own.open_own({"train": scores, "validation": scores}).bounds == (0.5, 2.0)
+    missing = written("missing.parquet", text=texts, label=["a", "b", None])
+    with pytest.raises(ValueError, match=r"missing\.parquet, line 3: missing the label 'label'"):
+        own.open_own({"train": missing, "validation": missing})
+    with pytest.raises(ValueError, match=r"empty\.parquet, line 1: the file has no rows"):
+        own.read(written("empty.parquet", text=pyarrow.array([], pyarrow.string())))
+    (tmp_path / "broken.parquet").write_bytes(train.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"broken\.parquet: not Parquet \("):
+        own.read(tmp_path / "broken.parquet")
+    with pytest.raises(ValueError, match=r"none\.parquet: .*No such file"):
+        own.read(tmp_path / "none.parquet")
 
 
 def test_files_that_cannot_be_read(tmp_path):
