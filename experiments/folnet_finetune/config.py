@@ -43,6 +43,8 @@ class OwnConfig:
         second: column of the second texts of pairs.
         label: column of the labels; "" finds it.
         kind: what labels are: "class" or "number"; "" takes numbers that are not all integers as numbers.
+        balanced: whether all classes count alike in the loss, however many examples they have: an example
+            is weighted by 1 / (classes * examples of its class), times all examples.
     """
 
     train: str = runtime.added("")
@@ -52,6 +54,7 @@ class OwnConfig:
     second: str = runtime.added("")
     label: str = runtime.added("")
     kind: Literal["", "class", "number"] = runtime.added("")
+    balanced: bool = runtime.added(False)
 
     def files(self) -> dict[str, Path]:
         """Returns the file of each split that is named."""

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from experiments import runtime
 from experiments.folnet_finetune import data, measures, model, sweep
@@ -94,7 +97,7 @@ def train(
         config.seed,
         config.batch_size,
         init,
-        make_loss(config, tuned),
+        make_loss(config, tuned, class_weights(config, opened)),
         config.make_optimizer(),
         accumulate=config.accumulate,
     )
@@ -141,11 +144,28 @@ def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
         write_json(path, fingerprint)
 
 
-def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
+def class_weights(config: Config, opened: data.Data) -> Float[np.ndarray, "C"] | None:
+    """Returns what an example of each class counts in the loss; None if all count alike.
+
+    Raises:
+        runtime.WorkdirError: classes are to be balanced, but labels are numbers.
+    """
+    if not config.own.balanced:
+        return None
+    task: Any = opened.task
+    if not task.classes:
+        raise runtime.WorkdirError("own.balanced: got True, expected False with labels that are numbers")
+    counts = np.bincount([each.label for each in opened.train.examples], minlength=len(task.classes))
+    return (counts.sum() / (len(counts) * counts)).astype(np.float32)
+
+
+def make_loss(
+    config: Config, tuned: Any, weights: Float[np.ndarray, "C"] | None = None
+) -> Callable[..., runtime.Sums]:
     """Returns `loss(params, batch, key)`, the mean over the batch's examples.
 
     It is the cross-entropy of a class, the squared error of a number, or for an answer the mean of the
-    cross-entropies of its start and end.
+    cross-entropies of its start and end. With weights of classes it is the mean weighted by them.
     """
     task = config.open_task()
     drops = tuned.config.hidden_dropout_prob > 0 or tuned.config.attention_probs_dropout_prob > 0
@@ -163,7 +183,13 @@ def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
         metrics: dict[str, tuple[Scalar, Scalar]] = {}
         if getattr(task, "bounds", None) is None:
             metrics["accuracy"] = (found.correct, found.count)
-        return runtime.Sums(found.sum, found.count, metrics)
+        if weights is None:
+            return runtime.Sums(found.sum, found.count, metrics)
+        labels, real = batch["label"], objective.is_real(batch["label"])
+        each = jnp.where(real, jnp.asarray(weights)[jnp.where(real, labels, 0)], 0)
+        right = jnp.take_along_axis(out.logits, jnp.where(real, labels, 0)[:, None], axis=-1)[:, 0]
+        nats = jax.nn.logsumexp(out.logits, axis=-1) - right
+        return runtime.Sums(jnp.sum(each * nats), jnp.sum(each), metrics)
 
     return loss
 

@@ -2,12 +2,14 @@
 
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import runtime
 from experiments.folnet_finetune import model, train
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments.folnet_finetune.small import small
@@ -48,6 +50,30 @@ def test_the_loss_of_classes(logits):
     right = int((logits.argmax(1) == labels)[:3].sum())
     assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
     assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, right)
+
+
+def test_classes_that_are_balanced_count_alike(logits):
+    """Each class has a third of the weight of all examples; the mean is weighted, the accuracy is not."""
+    labels = np.asarray([2, 0, 2, -1], np.int32)
+    examples = [types.SimpleNamespace(label=label) for label in (2, 2, 0, 2, 1, 2)]
+    config = small(Path("x"), Path("x"), task="mnli")
+    config.own.balanced = True
+    task = types.SimpleNamespace(classes=("a", "b", "c"))
+    opened: Any = types.SimpleNamespace(task=task, train=types.SimpleNamespace(examples=examples))
+    weights = train.class_weights(config, opened)
+    assert weights is not None
+    np.testing.assert_allclose(weights, [2, 2, 0.5])
+    loss = train.make_loss(config, given(SequenceClassifierOutput(jnp.asarray(logits))), weights)
+    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    nats = [-log_softmax(logits)[row, labels[row]] for row in range(3)]
+    assert float(sums.numerator) == pytest.approx(0.5 * nats[0] + 2 * nats[1] + 0.5 * nats[2], rel=1e-5)
+    assert float(sums.denominator) == 3
+    assert int(sums.metrics["accuracy"][1]) == 3
+    task.classes = ()
+    with pytest.raises(runtime.WorkdirError, match="balanced: got True, expected False with labels that are"):
+        train.class_weights(config, opened)
+    config.own.balanced = False
+    assert train.class_weights(config, opened) is None
 
 
 def test_the_loss_of_numbers(logits):
