@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 type Kernels = tuple[Mapping[str, Float[Array, "..."]], ...]
 """By layer, the kernels by operator; see `layers.ReasonerLayer.kernels`."""
 
-_RANKS = {"loss": -1, "hidden_states": 1, "relation_hidden_states": 2, "attentions": 3}
+_RANKS = {"loss": -1, **dict.fromkeys(("hidden_states", "relation_hidden_states", "attentions"), 1)}
 """The loss comes first and what must be asked for last; 0 for all others, which keep their order."""
 
 

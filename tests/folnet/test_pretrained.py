@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 
 import folnet
-from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters
+from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters, pretrained
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -209,3 +209,19 @@ def test_words_are_added_and_removed(size):
     if size > 19:
         with pytest.raises(ValueError, match="key: got None, expected a key that initializes 4 more words"):
             model.resize_token_embeddings(params, size)
+
+
+def test_what_is_pushed_is_what_is_saved(monkeypatch):
+    """tests/logic_zoo/test_hub.py has a hub; here is what goes there."""
+    model = folnet.FOLNetForMaskedLM(CONFIG)
+    params, sent = small.draw(model), {}
+
+    def push(directory, name, **how):
+        found, again = folnet.FOLNetForMaskedLM.from_pretrained(directory)
+        sent[name] = (found == model, how)
+        chex.assert_trees_all_equal(again, params)
+        return "there"
+
+    monkeypatch.setattr(pretrained.hub, "push", push)
+    assert model.push_to_hub(params, "user/model", message="new", private=True) == "there"
+    assert sent == {"user/model": (True, {"message": "new", "private": True})}

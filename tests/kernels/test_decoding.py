@@ -199,6 +199,11 @@ def test_beams_are_the_best_of_all_sequences(allowed):
     found = jax.jit(lambda last: decoding.search_beams(step, (rows, jnp.int32(0)), last=last, **options))(
         jnp.ones((2, beams), jnp.int32)
     )
+    # The same from the logits of the first symbols.
+    first = jnp.broadcast_to(jnp.asarray(tables)[:, None, 0, 1], (2, beams, vocab))
+    state = (rows, jnp.int32(1))
+    again = jax.jit(lambda of: decoding.search_beams(step, state, logits=of, **options))(first)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), again, found)
     for row in range(2):
         want: dict[tuple[int, ...], float] = {}
         for symbols in itertools.product(range(vocab), repeat=most):
