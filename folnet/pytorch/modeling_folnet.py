@@ -13,6 +13,7 @@ Axis letters: b batch; x, y, a tokens; h heads; s features of a head; d properti
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.utils import ModelOutput
 
 IGNORED = -100
 
@@ -395,7 +397,6 @@ class FOLNet(FOLNetPreTrainedModel):
         relation_ids=None,
         output_hidden_states=None,
         return_dict=None,
-        **ignored,
     ):
         """Without a mask, padding takes part in every softmax, as in the models that the paper released."""
         if input_ids is None and inputs_embeds is None:
@@ -417,8 +418,17 @@ class FOLNet(FOLNetPreTrainedModel):
         return out if return_dict is not False else out.to_tuple()
 
 
+def classified(logits, labels):
+    """The mean cross-entropy of the labels that are not ignored."""
+    labels = labels.masked_fill(labels == -1, IGNORED)
+    return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
+
+
 class Headed(FOLNetPreTrainedModel):
-    """An encoder with heads."""
+    """An encoder with heads; `heads` returns their logits by the names in `output`.
+
+    Signatures name every argument, since the Trainer of `transformers` reads them.
+    """
 
     def __init__(self, config):
         super().__init__(config)
@@ -426,20 +436,35 @@ class Headed(FOLNetPreTrainedModel):
         self.add_heads(config)
         self.post_init()
 
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        relation_ids=None,
+        labels=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        given = (input_ids, attention_mask, token_type_ids, inputs_embeds, relation_ids)
+        out = self.folnet(*given, output_hidden_states)
+        return self.answered(out, self.heads(out), (labels,), return_dict)
+
+    def answered(self, out, logits, labels, return_dict):
+        """The output of the heads, with the loss if there are labels."""
+        missing = sum(label is None for label in labels)
+        if 0 < missing < len(labels):
+            raise ValueError("labels: got one of two, expected both or neither")
+        loss = None if missing else self.loss(tuple(logits.values()), labels)
+        answer = self.output(loss=loss, hidden_states=out.hidden_states, **logits)
+        return answer if return_dict is not False else answer.to_tuple()
+
+    def loss(self, logits, labels):
+        return sum(map(classified, logits, labels))
+
     def dropped(self, values):
         return functional.dropout(values, self.config.hidden_dropout_prob, self.training)
-
-    def encoded(self, arguments):
-        arguments.pop("return_dict", None)
-        return self.folnet(**arguments)
-
-
-def classified(logits, labels):
-    """The mean cross-entropy of the labels that are not ignored; None without labels."""
-    if labels is None:
-        return None
-    labels = labels.masked_fill(labels == -1, IGNORED)
-    return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
 
 
 class PredictionHead(nn.Module):
@@ -455,88 +480,131 @@ class PredictionHead(nn.Module):
 
 
 class FOLNetForMaskedLM(Headed):
+    output = MaskedLMOutput
+
     def add_heads(self, config):
         self.predictions = PredictionHead(config)
 
-    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
-        out = self.encoded({"input_ids": input_ids, **arguments})
-        logits = self.predictions(out.last_hidden_state, self.folnet.embeddings.word)
-        loss = classified(logits, labels)
-        out = MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+    def heads(self, out):
+        return {"logits": self.predictions(out.last_hidden_state, self.folnet.embeddings.word)}
 
 
-class FOLNetForPreTraining(FOLNetForMaskedLM):
-    """Its logits are those of the words; `sentence_logits` gives those of the sentence task."""
+@dataclass
+class FOLNetForPreTrainingOutput(ModelOutput):
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple | None = None
+
+
+class FOLNetForPreTraining(Headed):
+    output = FOLNetForPreTrainingOutput
 
     def add_heads(self, config):
-        super().add_heads(config)
+        self.predictions = PredictionHead(config)
         self.seq_relationship = Affine(config.hidden_size, 2)
 
-    def sentence_logits(self, input_ids=None, **arguments):
-        return self.seq_relationship(self.encoded({"input_ids": input_ids, **arguments}).pooler_output)
+    def heads(self, out):
+        return {
+            "prediction_logits": self.predictions(out.last_hidden_state, self.folnet.embeddings.word),
+            "seq_relationship_logits": self.seq_relationship(out.pooler_output),
+        }
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        relation_ids=None,
+        labels=None,
+        next_sentence_label=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        given = (input_ids, attention_mask, token_type_ids, inputs_embeds, relation_ids)
+        out = self.folnet(*given, output_hidden_states)
+        return self.answered(out, self.heads(out), (labels, next_sentence_label), return_dict)
 
 
 class FOLNetForSequenceClassification(Headed):
+    output = SequenceClassifierOutput
+
     def add_heads(self, config):
         self.classifier = Affine(config.hidden_size, config.num_labels)
 
-    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
-        out = self.encoded({"input_ids": input_ids, **arguments})
-        logits, loss = self.classifier(self.dropped(out.pooler_output)), None
-        if labels is not None:
-            kind = self.config.problem_type
-            if kind == "regression" or (kind is None and self.config.num_labels == 1):
-                loss = functional.mse_loss(logits.float(), labels.float().reshape(logits.shape))
-            elif kind == "multi_label_classification":
-                loss = functional.binary_cross_entropy_with_logits(logits.float(), labels.float())
-            else:
-                loss = classified(logits, labels)
-        out = SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+    def heads(self, out):
+        return {"logits": self.classifier(self.dropped(out.pooler_output))}
+
+    def loss(self, logits, labels):
+        (logits,), (labels,), kind = logits, labels, self.config.problem_type
+        if kind == "regression" or (kind is None and self.config.num_labels == 1):
+            return functional.mse_loss(logits.float(), labels.float().reshape(logits.shape))
+        if kind == "multi_label_classification":
+            return functional.binary_cross_entropy_with_logits(logits.float(), labels.float())
+        return classified(logits, labels)
 
 
 class FOLNetForTokenClassification(Headed):
+    output = TokenClassifierOutput
+
     def add_heads(self, config):
         self.classifier = Affine(config.hidden_size, config.num_labels)
 
-    def forward(self, input_ids=None, labels=None, return_dict=None, **arguments):
-        out = self.encoded({"input_ids": input_ids, **arguments})
-        logits = self.classifier(self.dropped(out.last_hidden_state))
-        loss = classified(logits, labels)
-        out = TokenClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+    def heads(self, out):
+        return {"logits": self.classifier(self.dropped(out.last_hidden_state))}
 
 
 class FOLNetForMultipleChoice(Headed):
+    output = MultipleChoiceModelOutput
+
     def add_heads(self, config):
         self.classifier = Affine(config.hidden_size, 1)
 
-    def forward(self, input_ids, labels=None, return_dict=None, **arguments):
-        arrays = {"input_ids": input_ids, **arguments}
-        flat = {
-            name: value.flatten(0, 1) if torch.is_tensor(value) else value for name, value in arrays.items()
-        }
-        out = self.encoded(flat)
+    def forward(
+        self,
+        input_ids,
+        attention_mask=None,
+        token_type_ids=None,
+        labels=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        given = (input_ids, attention_mask, token_type_ids)
+        flat = [None if values is None else values.flatten(0, 1) for values in given]
+        out = self.folnet(*flat, output_hidden_states=output_hidden_states)
         logits = self.classifier(self.dropped(out.pooler_output)).reshape(input_ids.shape[:2])
-        loss = classified(logits, labels)
-        out = MultipleChoiceModelOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+        return self.answered(out, {"logits": logits}, (labels,), return_dict)
 
 
 class FOLNetForQuestionAnswering(Headed):
+    output = QuestionAnsweringModelOutput
+
     def add_heads(self, config):
         self.start, self.end = Affine(config.hidden_size, 1), Affine(config.hidden_size, 1)
 
+    def heads(self, out):
+        names = ("start_logits", "end_logits")
+        return {
+            name: head(out.last_hidden_state)[..., 0]
+            for name, head in zip(names, (self.start, self.end), strict=True)
+        }
+
+    def loss(self, logits, labels):
+        return super().loss(logits, labels) / 2
+
     def forward(
-        self, input_ids=None, start_positions=None, end_positions=None, return_dict=None, **arguments
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        relation_ids=None,
+        start_positions=None,
+        end_positions=None,
+        output_hidden_states=None,
+        return_dict=None,
     ):
-        out = self.encoded({"input_ids": input_ids, **arguments})
-        start, end = (head(out.last_hidden_state)[..., 0] for head in (self.start, self.end))
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = (classified(start, start_positions) + classified(end, end_positions)) / 2
-        out = QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=out.hidden_states
-        )
-        return out if return_dict is not False else out.to_tuple()
+        given = (input_ids, attention_mask, token_type_ids, inputs_embeds, relation_ids)
+        out = self.folnet(*given, output_hidden_states)
+        return self.answered(out, self.heads(out), (start_positions, end_positions), return_dict)
