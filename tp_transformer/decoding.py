@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kernels import decoding
-from kernels.decoding import Beams, length_penalty  # noqa: F401 -- part of this module, too
+from kernels.decoding import Beams
 from tp_transformer.model import EncoderDecoder, check_tokens
 
 State = TypeVar("State")
@@ -62,22 +62,15 @@ def greedy_decode(
 def _greedy_decode(model, params, source, *, max_length, start, end, cache):
     batch = source.shape[0]
     step, state = (_cached_step if cache else _uncached_step)(model, params, source, 1, max_length, start)
-    tokens = greedy_search(step, state, batch, max_length=max_length, start=start, end=end, pad=model.pad)
-    return tokens.astype(source.dtype)
-
-
-def greedy_search(
-    step: Step, state: Any, batch: int, *, max_length: int, start: int, end: int, pad: int
-) -> Int[Array, "B A"]:
-    """Runs the loop of `greedy_decode` for any `step` with K = 1, from a state of B = `batch` rows."""
+    first = jnp.full((batch,), start, jnp.int32)
 
     def of_rows(last, state, position):
         logits, state = step(last[:, None], state, position)
         return logits[:, 0], state
 
-    first = jnp.full((batch,), start, jnp.int32)
-    tokens, _ = decoding.search(of_rows, state, last=first, most=max_length, ends=_ends(end, pad))
-    return jnp.concatenate((first[:, None], tokens), axis=1)
+    ends = _ends(end, model.pad)
+    tokens, _ = decoding.search(of_rows, state, last=first, most=max_length, ends=ends)
+    return jnp.concatenate((first[:, None], tokens), axis=1).astype(source.dtype)
 
 
 def _ends(end: int, pad: int) -> decoding.Ends:
@@ -142,9 +135,8 @@ def beam_search(
     """Finds K = `beams` answers of high total probability to each question; one beam is greedy decoding.
 
     `beams` is the number of hypotheses kept at a time. `length_exponent` is the exponent a of
-    `length_penalty`; larger values favour longer answers. In the result, A symbols are the start symbol and
-    those that `lengths` counts. Other arguments and errors are those of
-    `greedy_decode`.
+    `kernels.decoding.length_penalty`; larger values favour longer answers. In the result, A symbols are the
+    start symbol and those that `lengths` counts. Other arguments and errors are those of `greedy_decode`.
     """
     symbols = _checked(model, source, max_length, start, end)
     if beams < 1:
@@ -161,35 +153,9 @@ def beam_search(
 def _beam_search(model, params, source, *, max_length, start, end, beams, length_exponent, cache):
     batch = source.shape[0]
     step, state = (_cached_step if cache else _uncached_step)(model, params, source, beams, max_length, start)
-    found = search_beams(
-        step,
-        state,
-        batch,
-        beams,
-        max_length=max_length,
-        start=start,
-        end=end,
-        pad=model.pad,
-        length_exponent=length_exponent,
-    )
-    return found._replace(tokens=found.tokens.astype(source.dtype))
-
-
-def search_beams(
-    step: Step,
-    state: Any,
-    batch: int,
-    beams: int,
-    *,
-    max_length: int,
-    start: int,
-    end: int,
-    pad: int,
-    length_exponent: float = 0.0,
-) -> Beams:
-    """Runs the loop of `beam_search` for any `step` from a state of [B, K, ...]."""
     first = jnp.full((batch, beams), start, jnp.int32)
-    how: Any = {"most": max_length, "ends": _ends(end, pad), "length_exponent": length_exponent}
+    how: Any = {"most": max_length, "ends": _ends(end, model.pad), "length_exponent": length_exponent}
     found = decoding.search_beams(step, state, last=first, **how)
-    first = jnp.where(jnp.isneginf(found.log_probabilities), pad, first)
-    return found._replace(tokens=jnp.concatenate((first[..., None], found.tokens), axis=2))
+    first = jnp.where(jnp.isneginf(found.log_probabilities), model.pad, first)
+    tokens = jnp.concatenate((first[..., None], found.tokens), axis=2)
+    return found._replace(tokens=tokens.astype(source.dtype))

@@ -1,5 +1,6 @@
 """Loops of decoding: ends, what may follow, sampling, and beams against lists and all sequences there are."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -228,3 +229,155 @@ def test_beams_are_the_best_of_all_sequences(allowed):
             assert tuple(tokens[:length].tolist()) == answer
         assert np.isneginf(found.log_probabilities[row, count:]).all()
         assert not found.lengths[row, count:].any()
+
+
+def by_prefix(table: Any) -> Any:
+    """Returns a step whose logits come from a table over prefixes [V ** 0 + V ** 1 + ..., V].
+
+    The state is the number of the prefix: 0 for the empty prefix, V p + v + 1 for prefix p followed by v.
+    """
+    table = jnp.asarray(table, jnp.float32)
+
+    def step(last, prefix, position):
+        prefix = jnp.where(position == 0, 0, table.shape[1] * prefix + last + 1)
+        return table[prefix], prefix
+
+    return step
+
+
+def all_answers(table: np.ndarray, length: int) -> list[tuple[float, tuple[int, ...]]]:
+    """Lists every answer up to a length with its log-probability, most probable first."""
+    vocab = table.shape[1]
+    log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
+    found = {}
+    for symbols in itertools.product(range(vocab), repeat=length):
+        prefix, total, answer = 0, 0.0, []
+        for symbol in symbols:
+            total += log_p[prefix, symbol]
+            prefix = vocab * prefix + symbol + 1
+            answer.append(symbol)
+            if symbol in (EOS, PAD):
+                break
+        found[tuple(answer)] = total
+    return sorted(((total, answer) for answer, total in found.items()), reverse=True)
+
+
+def drawn_table(vocab: int, length: int, seed: int, scale: float = 2.0) -> np.ndarray:
+    """Draws logits for every prefix shorter than a length."""
+    count = sum(vocab**n for n in range(length))
+    return scale * np.random.default_rng(seed).normal(size=(count, vocab))
+
+
+@functools.partial(jax.jit, static_argnames=("width", "length", "length_exponent"))
+def searched_table(table: np.ndarray, width: int, length: int, length_exponent: float = 0.0) -> Any:
+    """Runs beam search on a table of logits; a row ends with EOS or padding."""
+    step, state = by_prefix(table), jnp.zeros((1, width), jnp.int32)
+    options: Any = {"most": length, "ends": Ends(PAD, (EOS, PAD)), "length_exponent": length_exponent}
+    return decoding.search_beams(step, state, last=jnp.ones((1, width), jnp.int32), **options)
+
+
+def answers(found: Any) -> list[tuple[int, ...]]:
+    """Returns the sequences of the only row, without padding."""
+    pairs = zip(np.asarray(found.tokens[0]), np.asarray(found.lengths[0]), strict=True)
+    return [tuple(tokens[:length].tolist()) for tokens, length in pairs]
+
+
+def test_a_wide_beam_finds_the_best_answers_there_are():
+    """With as many beams as answers, all are found in order, with probabilities that sum to 1."""
+    table = drawn_table(4, 3, seed=0)
+    want = all_answers(table, 3)
+    found = searched_table(table, len(want), 3)
+    assert answers(found) == [answer for _, answer in want]
+    np.testing.assert_allclose(found.log_probabilities[0], [total for total, _ in want], rtol=1e-4)
+    np.testing.assert_allclose(np.sum(np.exp(found.log_probabilities)), 1, rtol=1e-5)
+
+
+def plain_beam(table: np.ndarray, width: int, length: int, exponent: float) -> list[tuple[float, tuple]]:
+    """Runs beam search on Python lists."""
+    vocab = table.shape[1]
+    log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
+    alive: list[Any] = [(0.0, 0.0, 0, ())]  # rank, log-probability, prefix, answer
+    for _ in range(length):
+        longer = []
+        for rank, total, prefix, answer in alive:
+            if answer and answer[-1] in (EOS, PAD):
+                longer.append((rank, total, prefix, answer))
+                continue
+            for symbol in range(vocab):
+                sum_, size = total + log_p[prefix, symbol], len(answer) + 1
+                rank_ = sum_ / ((5 + size) / 6) ** exponent
+                longer.append((rank_, sum_, vocab * prefix + symbol + 1, (*answer, symbol)))
+        alive = sorted(longer, key=lambda x: -x[0])[:width]
+    return [(total, answer) for _, total, _, answer in alive]
+
+
+@pytest.mark.parametrize(("width", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
+def test_narrow_beams_against_lists(width, exponent):
+    """The same hypotheses are kept and dropped, with and without a length penalty."""
+    for seed in range(6):
+        table = drawn_table(5, 4, seed)
+        found = searched_table(table, width, 4, length_exponent=exponent)
+        want = plain_beam(table, width, 4, exponent)
+        assert answers(found) == [answer for _, answer in want]
+        np.testing.assert_allclose(found.log_probabilities[0], [total for total, _ in want], rtol=1e-4)
+
+
+def test_a_beam_finds_what_greedy_misses():
+    """The most probable first symbol has improbable continuations; the second has a certain one."""
+    p = np.full((1 + 4, 4), 1e-6)
+    p[0] = (1e-6, 0.4, 1e-6, 0.6)  # 3, or 1?
+    p[1 + 3] = (0.25, 0.25, 0.25, 0.25)  # after 3, nothing is sure
+    p[1 + 1, EOS] = 1  # after 1 comes the end
+    table = np.log(p / p.sum(axis=1, keepdims=True))
+    narrow, wide = (searched_table(table, width, 2) for width in (1, 2))
+    assert answers(narrow)[0][0] == 3
+    assert answers(wide)[0] == (1, EOS)
+    np.testing.assert_allclose(np.exp(wide.log_probabilities[0, 0]), 0.4, rtol=1e-4)
+    assert wide.log_probabilities[0, 0] > narrow.log_probabilities[0, 0]
+
+
+def test_fewer_answers_than_beams():
+    """Unused beams have probability 0 and contain no symbols."""
+    table = drawn_table(3, 1, 0)
+    found = searched_table(table, 5, 1)
+    assert answers(found) == [answer for _, answer in all_answers(table, 1)] + [(), ()]
+    np.testing.assert_array_equal(found.log_probabilities[0, 3:], -np.inf)
+    np.testing.assert_array_equal(found.tokens[0, 3:], PAD)
+
+
+def test_length_exponent_favours_length():
+    """One symbol of probability 0.5 or four of 0.8 each: the longer is less probable but ranks higher."""
+    assert decoding.length_penalty(jnp.asarray(7), 1.0) == 2
+    p = np.full((sum(4**n for n in range(4)), 4), 1e-9)
+    p[0, EOS], p[0, 3] = 0.5, 0.5
+    prefix = 0
+    for _ in range(2):
+        prefix = 4 * prefix + 4
+        p[prefix, 3], p[prefix, 1] = 0.8, 0.2
+    p[4 * prefix + 4, EOS] = 1
+    table = np.log(p / p.sum(axis=1, keepdims=True))
+    assert answers(searched_table(table, 4, 4))[0] == (EOS,)
+    assert answers(searched_table(table, 4, 4, length_exponent=2.0))[0] == (3, 3, 3, EOS)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beams"])
+def test_it_stops_when_all_have_ended(kind):
+    """The number of steps is that of the longest row, not the maximum."""
+    steps = []
+    ends_at = jnp.asarray([1, 3, 2])
+
+    def step(last, state, count):
+        jax.debug.callback(lambda c: steps.append(int(c)), count)
+        symbol = jnp.where(count + 1 >= ends_at, EOS, 4).reshape(last.shape)
+        return 9.0 * jax.nn.one_hot(symbol, 6), state
+
+    options: Any = {"most": 20, "ends": Ends(3, (EOS,))}
+    ones = jnp.ones(3, jnp.int32)
+    if kind == "greedy":
+        found = jax.jit(lambda: decoding.search(step, (), last=ones, **options)[0])()
+    else:
+        found = jax.jit(lambda: decoding.search_beams(step, (), last=ones[:, None], **options).tokens[:, 0])()
+    jax.effects_barrier()
+    assert sorted(steps) == [0, 1, 2]
+    np.testing.assert_array_equal(found[:, :3], [[2, 3, 3], [4, 4, 2], [4, 2, 3]])
+    np.testing.assert_array_equal(found[:, 3:], 3)
