@@ -185,11 +185,9 @@ def make_loss(
             metrics["accuracy"] = (found.correct, found.count)
         if weights is None:
             return runtime.Sums(found.sum, found.count, metrics)
-        labels, real = batch["label"], objective.is_real(batch["label"])
-        each = jnp.where(real, jnp.asarray(weights)[jnp.where(real, labels, 0)], 0)
-        right = jnp.take_along_axis(out.logits, jnp.where(real, labels, 0)[:, None], axis=-1)[:, 0]
-        nats = jax.nn.logsumexp(out.logits, axis=-1) - right
-        return runtime.Sums(jnp.sum(each * nats), jnp.sum(each), metrics)
+        each = jax.vmap(objective.cross_entropy)(out.logits[:, None], batch["label"][:, None])
+        weight = jnp.asarray(weights)[batch["label"]]  # of padding that of any class: its count is 0
+        return runtime.Sums(jnp.sum(weight * each.sum), jnp.sum(weight * each.count), metrics)
 
     return loss
 
