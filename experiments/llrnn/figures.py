@@ -89,6 +89,7 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
         xlabel="seconds of training",
         ylabel="accuracy",
         ylim=(-0.03, 1.05),
+        beside=True,
     )
 
 

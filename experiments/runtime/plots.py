@@ -114,7 +114,7 @@ def curve_figure(
                 textcoords="offset points", rotation=90, va=anchor, fontsize=7, color="#555555",
             )  # fmt: skip
         if beside:
-            figure.legend(loc="outside right upper")
+            figure.legend(loc="outside right center")  # below the title
         elif len(curves) > 1:
             axes.legend()
     return figure
