@@ -17,6 +17,7 @@ NAMES = (
     "mathematics",
     "folnet_pretrain",
     "folnet_finetune",
+    "folnet_language",
     "kinship",
     "llrnn",
     "reasoning",

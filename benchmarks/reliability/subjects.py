@@ -52,7 +52,7 @@ def subject(name: str, preset: str, fields: dict[str, Any]) -> Subject:
 
 
 def all_subjects(data: Path) -> dict[str, Subject]:
-    """Returns the runs of all experiments by name; writes to `data` the inputs that two of them need."""
+    """Returns the runs of all experiments by name; writes to `data` the inputs that some of them need."""
     if not (data / "checkpoint" / "vocab.txt").exists():
         _write_data(data)
     every: dict[str, Any] = {"log_every": 2, "checkpoint_every": 4, "eval_every": 8}
@@ -76,6 +76,9 @@ def changed(data: Path) -> dict[str, dict[str, Any]]:
         "folnet_pretrain": {"steps": 60, "batch_size": 8, "eval_batch_size": 16, "blanks": 4}
         | {"data.source": data / "text.txt", "data.new_vocabulary": 100, "data.length": 16}
         | {"baseline": "none", **{f"model.{name}": value for name, value in FOLNET.items()}},
+        "folnet_language": {"steps": 60, "batch_size": 8, "eval_batch_size": 16, "samples": 2, "beams": 1}
+        | {"data.source": data / "text.txt", "data.new_vocabulary": 100, "data.length": 16}
+        | {f"model.{name}": value for name, value in FOLNET.items()},
         "folnet_finetune": {"data_dir": data, "checkpoint": data / "checkpoint", "length": 16}
         | {"batch_size": 2, "epochs": 20, "eval_batch_size": 4, "lr": 0.003},
         "kinship": {"steps": 160, "max_seconds": 0.0, "model": "j.a", "match": "jm.ap", "baselines": ()}

@@ -24,8 +24,7 @@ def of_pretrained(path: Path, new_tokens: int = NEW_TOKENS) -> Exportable:
     if name not in known:
         raise ValueError(f"{path}: got a {name!r}, expected one of {', '.join(map(repr, known))}")
     model, params = known[name].from_pretrained(path)
-    file = path / VOCABULARY
-    tokenizer = WordPieceTokenizer.load(file) if file.is_file() else None
+    tokenizer = WordPieceTokenizer.from_pretrained(path) if (path / VOCABULARY).is_file() else None
     if name in WRITERS:
         exportable = of_writer(model, params, tokenizer, new_tokens)
     else:

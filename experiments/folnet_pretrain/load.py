@@ -16,11 +16,10 @@ from absl import flags
 from experiments import runtime
 from experiments.exporting.encoders import of_encoder
 from experiments.exporting.interface import Exportable, describe_source
+from experiments.folnet_pretrain import vocabularies
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.train import BASELINE, abstract_state
-from experiments.folnet_pretrain.train import VOCABULARY as KEPT
 from experiments.runtime import releasing
-from experiments.runtime.workdir import read_json
 from folnet import FOLNetForPreTraining
 from folnet.pretraining.files import VOCABULARY
 from folnet.tokenization import WordPieceTokenizer
@@ -55,29 +54,13 @@ def load(path: Path | str, *, step: int | None = None) -> Trained:
     """
     path = Path(path)
     config = releasing.read_run_config(Config, path)
-    tokenizer = _tokenizer(path, config)
+    # A baseline uses its parent's.
+    parent = path.parent if path.name == BASELINE else None
+    data = config.data
+    tokenizer = vocabularies.read(path, data.lowercase, lambda: data.open().tokenizer, parent)
     restored = releasing.restore(path, abstract_state(config), step)
     model = config.model.make(config.data.pretrain_loss)
     return Trained(model, restored.state.params, tokenizer, restored.step, config)
-
-
-def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
-    """Returns the workdir's tokenizer; for a released folder, learns it again and compares fingerprints."""
-    folders = (path, path.parent) if path.name == BASELINE else (path,)  # a baseline uses its parent's
-    for kept in (folder / KEPT for folder in folders):
-        if kept.is_file():
-            return WordPieceTokenizer.load(kept, lowercase=config.data.lowercase)
-    tokenizer = config.data.open().tokenizer
-    summary = path / "summary.json"
-    if not summary.is_file():
-        return tokenizer
-    wanted = read_json(summary).get("results", {}).get("vocabulary")
-    if wanted != tokenizer.fingerprint:
-        raise ValueError(
-            f"{path}: got vocabulary {tokenizer.fingerprint} from the text, expected {wanted} as in "
-            "training: the text has changed since"
-        )
-    return tokenizer
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:

@@ -1,7 +1,7 @@
 """Measurements of a pretrained model: held-out losses, reference losses and filled-in words."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
+from experiments.folnet_pretrain import vocabularies
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.parts import Text
 from experiments.runtime import mesh, processes
@@ -45,21 +46,35 @@ def make_evaluate(
 ) -> Callable[[Any], dict[str, float]]:
     """Returns `evaluate(params)` for `runtime.fit`: means of `train.make_losses` over the held-out text."""
     batches = [batch._asdict() for batch in held_out_batches(config, text)]
-    devices = runtime.Layout.of(parallel).mesh_to_measure()
-    even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
-    split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
-    measured = jax.jit(losses)
+    sums = make_sums(losses, batches, config.eval_batch_size, parallel)
 
     def evaluate(params):
-        words, sentences = processes.summed(
-            lambda batch: measured(params, jax.device_put(batch, split)), batches
-        )
+        words, sentences = sums(params)
         found = {"mlm_loss": float(words.mean), "mlm_accuracy": float(words.accuracy)}
         if config.data.asks_about_sentences:
             found["sentence_accuracy"] = float(sentences.accuracy)
         return found
 
     return evaluate
+
+
+def make_sums[T](
+    losses: Callable[[Any, Any], T],
+    batches: Sequence[Mapping[str, Any]],
+    rows: int,
+    parallel: str | runtime.Layout = "jit",
+) -> Callable[[Any], T]:
+    """Returns the function of parameters that sums `losses(params, batch)` over batches of so many rows.
+
+    Each process measures some of the batches, on all of its devices if they divide the rows.
+    """
+    devices = runtime.Layout.of(parallel).mesh_to_measure()
+    even = rows % devices.shape[mesh.AXIS] == 0
+    split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
+    measured = jax.jit(losses)
+    return lambda params: processes.summed(
+        lambda batch: measured(params, jax.device_put(batch, split)), batches
+    )
 
 
 def lines(config: Config, text: Text) -> dict[str, Any]:
@@ -83,7 +98,7 @@ def lines(config: Config, text: Text) -> dict[str, Any]:
         "unigram_held_out": pretraining.unigram_cross_entropy(learned, held_out),
         "held_out_predictions": int(held_out.sum()),
         "windows": {"train": len(text.train), "held_out": len(text.held_out)},
-        "vocabulary": text.tokenizer.fingerprint,
+        vocabularies.FINGERPRINT: text.tokenizer.fingerprint,
     }
 
 

@@ -1,6 +1,7 @@
 """The parts of the config that other programs share: the model and the text."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -90,18 +91,105 @@ class Text(NamedTuple):
 
 
 @dataclasses.dataclass
-class DataConfig:
-    """The text and how it becomes examples; see `folnet.pretraining` for details.
+class TextConfig:
+    """The text and the windows that it is cut into; see `folnet.pretraining` for details.
 
     Attributes:
         directory: windows prepared by `experiments.folnet_pretrain.data`; "" prepares `source` in memory.
         source: "python" (the language reference included with Python), or a folder or file in a format that
             `experiments.folnet_pretrain.data` reads.
         new_vocabulary: maximum size of the vocabulary learned from `source`.
+        vocabulary: a vocabulary file for `source`, or a model's folder with one; "" learns a vocabulary.
         held_out: fraction of the documents of `source` held out from training.
         packing: how windows of `source` are filled; see `folnet.pretraining.Packing`.
         length: tokens per example, T; must match the directory's.
         lowercase: whether the text is lowercased, as for FOLNet; must match the directory's.
+    """
+
+    directory: str = ""
+    source: str = pretraining.PYTHON
+    new_vocabulary: int = 1500
+    vocabulary: str = runtime.added("")
+    held_out: float = 0.2
+    packing: Packing = "document"
+    length: int = 128
+    lowercase: bool = True
+
+    def validate(self) -> None:
+        """Checks the fields without reading the text; raises ValueError for an invalid one."""
+        runtime.one_of("data.packing", self.packing, pretraining.PACKINGS)
+        runtime.at_least("data.length", self.length, 8)
+        if not self.directory and not 0 < self.held_out < 1:
+            raise ValueError(f"data.held_out: got {self.held_out}, expected 0 < held_out < 1")
+        if self.directory and self.vocabulary:
+            raise ValueError(
+                f"data.vocabulary: got {self.vocabulary!r}, expected none with data.directory, which has one"
+            )
+
+    def open(self) -> Text:
+        """Returns the prepared text.
+
+        Raises:
+            ValueError: the text is missing (the message gives the command that prepares it), or was prepared
+                with different settings.
+        """
+        if self.directory:
+            return self._prepared()
+        documents = pretraining.open_documents(self.source)
+        learned = (
+            document.text
+            for document in documents
+            if not pretraining.is_held_out(document.text, self.held_out)
+        )
+        tokenizer = self.tokenizer_of(learned)
+        split = pretraining.prepare(
+            documents, tokenizer, length=self.length, packing=self.packing, held_out=self.held_out
+        )
+        if not len(split.held_out):
+            raise ValueError(
+                f"data.held_out: got {self.held_out}, expected a larger fraction: no text of "
+                f"data.source={self.source} is held out"
+            )
+        return Text(*split, tokenizer)
+
+    def tokenizer_of(self, texts: Iterable[str]) -> WordPieceTokenizer:
+        """Returns the tokenizer of `vocabulary`, or one learned from texts; raises ValueError."""
+        if not self.vocabulary:
+            return WordPieceTokenizer.train(texts, self.new_vocabulary, lowercase=self.lowercase)
+        if not Path(self.vocabulary).expanduser().is_dir():
+            return WordPieceTokenizer.load(self.vocabulary, lowercase=self.lowercase)
+        found = WordPieceTokenizer.from_pretrained(Path(self.vocabulary).expanduser())
+        if found.lowercase != self.lowercase:
+            raise ValueError(
+                f"data.lowercase: got {self.lowercase}, expected {found.lowercase} as in "
+                f"data.vocabulary={self.vocabulary}"
+            )
+        return found
+
+    def _prepared(self) -> Text:
+        directory = Path(self.directory).expanduser()
+        if not (directory / MANIFEST).is_file():
+            raise ValueError(
+                f"data.directory: got {self.directory}, expected prepared text. To prepare it, run: "
+                "python -m experiments.folnet_pretrain.data --source=TEXT --vocabulary=vocab.txt "
+                f"--length={self.length} --out={self.directory}"
+            )
+        manifest = Manifest.read(directory)
+        for name in ("length", "lowercase"):
+            if (found := getattr(manifest, name)) != getattr(self, name):
+                raise ValueError(
+                    f"data.{name}: got {getattr(self, name)}, expected {found} as in "
+                    f"data.directory={self.directory}"
+                )
+        train, held_out = (pretraining.PreparedWindows(directory, split) for split in ("train", "held_out"))
+        return Text(train, held_out, train.tokenizer())
+
+
+@dataclasses.dataclass
+class DataConfig(TextConfig):
+    """The text and how it becomes examples; see `folnet.pretraining` for details.
+
+    Attributes:
         objective: "sop" (which of two halves came first; the released loader calls it NSP), "nsp", "pair" or
             "single" (both without a sentence task).
         cut: where a window is cut in two: "middle", "sentence", or "" for the objective's default.
@@ -110,13 +198,6 @@ class DataConfig:
         dynamic: whether masks and segments are drawn anew in each epoch.
     """
 
-    directory: str = ""
-    source: str = pretraining.PYTHON
-    new_vocabulary: int = 1500
-    held_out: float = 0.2
-    packing: Packing = "document"
-    length: int = 128
-    lowercase: bool = True
     objective: Objective = "sop"
     cut: CutOrDefault = ""
     mask_rate: float = 0.15
@@ -143,53 +224,6 @@ class DataConfig:
         """Checks the fields without reading the text; raises ValueError for an invalid one."""
         runtime.one_of("data.objective", self.objective, pretraining.OBJECTIVES)
         runtime.one_of("data.cut", self.cut, get_args(CutOrDefault))
-        runtime.one_of("data.packing", self.packing, pretraining.PACKINGS)
-        runtime.at_least("data.length", self.length, 8)
         if not 0 < self.mask_rate <= 1:
             raise ValueError(f"data.mask_rate: got {self.mask_rate}, expected 0 < mask_rate <= 1")
-        if not self.directory and not 0 < self.held_out < 1:
-            raise ValueError(f"data.held_out: got {self.held_out}, expected 0 < held_out < 1")
-
-    def open(self) -> Text:
-        """Returns the prepared text.
-
-        Raises:
-            ValueError: the text is missing (the message gives the command that prepares it), or was prepared
-                with different settings.
-        """
-        if self.directory:
-            return self._prepared()
-        documents = pretraining.open_documents(self.source)
-        learned = (
-            document.text
-            for document in documents
-            if not pretraining.is_held_out(document.text, self.held_out)
-        )
-        tokenizer = WordPieceTokenizer.train(learned, self.new_vocabulary, lowercase=self.lowercase)
-        split = pretraining.prepare(
-            documents, tokenizer, length=self.length, packing=self.packing, held_out=self.held_out
-        )
-        if not len(split.held_out):
-            raise ValueError(
-                f"data.held_out: got {self.held_out}, expected a larger fraction: no text of "
-                f"data.source={self.source} is held out"
-            )
-        return Text(*split, tokenizer)
-
-    def _prepared(self) -> Text:
-        directory = Path(self.directory).expanduser()
-        if not (directory / MANIFEST).is_file():
-            raise ValueError(
-                f"data.directory: got {self.directory}, expected prepared text. To prepare it, run: "
-                "python -m experiments.folnet_pretrain.data --source=TEXT --vocabulary=vocab.txt "
-                f"--length={self.length} --out={self.directory}"
-            )
-        manifest = Manifest.read(directory)
-        for name in ("length", "lowercase"):
-            if (found := getattr(manifest, name)) != getattr(self, name):
-                raise ValueError(
-                    f"data.{name}: got {getattr(self, name)}, expected {found} as in "
-                    f"data.directory={self.directory}"
-                )
-        train, held_out = (pretraining.PreparedWindows(directory, split) for split in ("train", "held_out"))
-        return Text(train, held_out, train.tokenizer())
+        super().validate()

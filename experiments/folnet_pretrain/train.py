@@ -14,18 +14,15 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from experiments import runtime
-from experiments.folnet_pretrain import figures, measures
+from experiments.folnet_pretrain import figures, measures, vocabularies
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.parts import NONE, Text
 from experiments.runtime import processes
 from experiments.runtime.training import Program, Scalar, Task
 from folnet import objective
 from folnet.pretraining import PretrainingBatches
-from folnet.tokenization import WordPieceTokenizer
 
 BASELINE = "baseline"
-VOCABULARY = ".vocab.txt"
-"""File name of a workdir's vocabulary; hidden, so that a workdir with nothing else still counts as empty."""
 
 
 def main(
@@ -78,25 +75,12 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
             )
         training_batches(config, text)
         if workdir is not None:
-            processes.first_before_others(lambda: _keep(text.tokenizer, Path(workdir)), ValueError)
+            processes.first_before_others(
+                lambda: vocabularies.keep(text.tokenizer, Path(workdir)), ValueError
+            )
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"data: {error}") from error
     return text
-
-
-def _keep(tokenizer: WordPieceTokenizer, workdir: Path) -> None:
-    path = workdir / VOCABULARY
-    if path.exists():
-        begun = WordPieceTokenizer.load(path, lowercase=tokenizer.lowercase)
-        if begun.fingerprint != tokenizer.fingerprint:
-            raise ValueError(
-                f"{workdir}: got vocabulary {tokenizer.fingerprint} from the text, expected "
-                f"{begun.fingerprint} as at the start of this run: the text has changed; choose another "
-                "workdir"
-            )
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(path)
 
 
 def train(

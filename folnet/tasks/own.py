@@ -24,6 +24,7 @@ from folnet.tasks.interface import Example, Examples, SequenceTask
 
 NAME = "own"
 ENDINGS = ".jsonl, .csv, .tsv or .parquet"
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 SPLITS = ("train", "validation", "test")
 Kind = Literal["", "class", "number"]
 PAIRS = (
@@ -208,9 +209,9 @@ class OwnTask(SequenceTask):
         """
         found = []
         for number, (line, row) in enumerate(table.rows):
-            text = _text(table.path, line, row, self.columns.first)
+            text = text_at(table.path, line, row, self.columns.first)
             second = self.columns.second
-            pair = None if second is None else _text(table.path, line, row, second)
+            pair = None if second is None else text_at(table.path, line, row, second)
             label = None
             if labelled or row.get(self.columns.label) not in (None, ""):
                 label = self._label(table.path, line, row)
@@ -297,7 +298,8 @@ def _check_several(table: Table, columns: Columns, count: int, label: Any) -> No
         )
 
 
-def _text(path: Path, line: int, row: Mapping[str, Any], column: str) -> str:
+def text_at(path: Path, line: int, row: Mapping[str, Any], column: str) -> str:
+    """Returns the text in a column of a row; raises ValueError with file and line if there is none."""
     if column not in row:
         raise damaged(path, line, f"missing {column!r}")
     if not isinstance(value := row[column], str):

@@ -17,6 +17,7 @@ from experiments.registry import EXPERIMENTS
 from experiments.runtime import processes
 from tests.experiments.boxworld import small as small_boxworld
 from tests.experiments.folnet_finetune import small as small_finetune
+from tests.experiments.folnet_language import small as small_language
 from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.kinship import small as small_kinship
 from tests.experiments.llrnn import parity as llrnn_parity
@@ -31,6 +32,8 @@ def configured(experiment, folder):
         return small_boxworld.small(seeds=1, eval_episodes=20, final_episodes=20)
     if experiment == "folnet_finetune":
         return small_finetune.small(folder, folder / "model", **rows)
+    if experiment == "folnet_language":
+        return small_language.small(folder / "text.txt", beams=1, **rows)
     if experiment == "folnet_pretrain":
         return small_folnet.small(folder / "text.txt", baseline="none", **rows)
     if experiment == "kinship":
@@ -49,7 +52,7 @@ def configured(experiment, folder):
 def prepare(experiment, folder):
     """Writes the data that the run of an experiment reads."""
     folder.mkdir(parents=True, exist_ok=True)
-    if experiment == "folnet_pretrain":
+    if experiment in ("folnet_language", "folnet_pretrain"):
         small_folnet.write_text(folder)
     if experiment == "folnet_finetune":
         small_finetune.write_rte(folder, train=24, dev=11)

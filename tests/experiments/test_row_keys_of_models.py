@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import folnet_pretrain, kinship, mathematics
+from experiments import folnet_language, folnet_pretrain, kinship, mathematics
+from experiments.folnet_language import train as language_train
 from experiments.folnet_pretrain.train import make_loss
 from experiments.kinship import train as kinship_train
 from experiments.mathematics import train as mathematics_train
@@ -53,3 +54,13 @@ def test_folnet_pretraining():
         **{"next_sentence_label": jnp.ones(4, jnp.int32), "predictions": 8.0, "sentences": 4.0},
     }
     check(lambda key: model.init(key, tokens)["params"], make_loss(config, model), batch, 4)
+
+
+@pytest.mark.parametrize("preset", ["quick", "pairs"])
+def test_folnets_that_write(preset):
+    config: Any = folnet_language.get_config(preset)
+    assert config.model.hidden_dropout_prob > 0
+    model = config.make_model()
+    batch = dict.fromkeys(("input_ids", "decoder_input_ids", "labels"), jnp.ones((4, 8), jnp.int32))
+    batch |= {"attention_mask": jnp.ones((4, 8), bool)}
+    check(language_train.make_init(model), language_train.make_loss(config, model), batch, 4)

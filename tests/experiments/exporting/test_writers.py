@@ -52,6 +52,21 @@ def test_the_function_of_an_encoder_decoder_is_greedy_generation():
     np.testing.assert_array_equal(found["count"], wanted.lengths - 1)
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_folder_keeps_its_casing(lowercase, tmp_path):
+    """As its tokenizer's settings say; without them text is lowercased."""
+    model, params = small_decoders.causal()
+    model.save_pretrained(tmp_path, params)
+    tokenizer = WordPieceTokenizer(TOKENIZER.vocabulary, lowercase=lowercase)
+    tokenizer.save_pretrained(tmp_path)
+    text = open_model(tmp_path).text
+    assert text is not None
+    assert text["lowercase"] == lowercase
+    tokenizer.save(tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert (open_model(tmp_path).text or {})["lowercase"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal", "conditional"])
 def test_it_writes_what_the_live_model_writes(name, tmp_path):

@@ -1,0 +1,65 @@
+"""Loading models that write: from a run, a released folder, and as a folder for others."""
+
+import dataclasses
+import json
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from experiments import registry, runtime
+from experiments.exporting.writers import of_writer
+from experiments.folnet_language import load, train
+from experiments.runtime import packing
+from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration
+from folnet.tokenization import WordPieceTokenizer
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def test_a_run_and_its_release_hold_the_trained_parameters(text_run, tmp_path):
+    config, workdir, result = text_run
+    trained = load.load(workdir)
+    chex.assert_trees_all_equal(trained.params, result.params)
+    assert (trained.step, trained.config) == (4, dataclasses.replace(config, accumulate=1))
+    assert trained.tokenizer.fingerprint == result.results["vocabulary"]
+    assert load.load(workdir, step=2).step == 2
+    packing.pack(workdir, train.abstract_state(config), tmp_path / "released")
+    released = load.load(tmp_path / "released")
+    chex.assert_trees_all_equal(released.params, result.params)
+    assert released.tokenizer.fingerprint == result.results["vocabulary"]
+    assert load.is_run(workdir)
+    assert load.is_run(tmp_path / "released")
+    with pytest.raises(runtime.CheckpointError, match="available steps: 4, 2"):
+        load.load(workdir, step=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("text_run", FOLNetForCausalLM), ("pairs_run", FOLNetForConditionalGeneration)]
+)
+def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tmp_path):
+    config, workdir, result = request.getfixturevalue(kind)
+    load.load(workdir).save_pretrained(tmp_path)
+    _, params = model.from_pretrained(tmp_path)
+    chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(result.params)))
+    tokenizer = WordPieceTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.fingerprint == result.results["vocabulary"]
+    begin = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id, "pad_token_id": 0}
+    begin |= {"decoder_start_token_id": tokenizer.cls_id} if config.data.pairs else {}
+    found = json.loads((tmp_path / load.GENERATION_FILE).read_text())
+    assert found == {**begin, "max_new_tokens": config.new_tokens}
+    assert not load.is_run(tmp_path)
+
+
+def test_it_can_be_exported(pairs_run):
+    _, workdir, result = pairs_run
+    opened = registry.open_model(workdir)
+    trained = load.load(workdir)
+    wanted = of_writer(trained.model, trained.params, trained.tokenizer, 32)
+    inputs = trained.tokenizer(["the big cat sees ."])
+    batch = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask}
+    found, expected = (jax.jit(one.function)(one.params, batch) for one in (opened, wanted))
+    chex.assert_trees_all_equal(found, expected)
+    assert (opened.source["experiment"], opened.source["step"]) == ("experiments.folnet_language", 4)
+    assert result.step == 4

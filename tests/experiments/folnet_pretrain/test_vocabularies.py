@@ -1,0 +1,34 @@
+"""A run's vocabulary: kept, checked, and learned again for a released folder."""
+
+import json
+
+import pytest
+
+from experiments.folnet_pretrain import vocabularies
+from folnet.tokenization import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+ONE, OTHER = WordPieceTokenizer([*SPECIAL, "a"]), WordPieceTokenizer([*SPECIAL, "b"])
+
+
+def test_it_is_kept_and_no_other_is_accepted(tmp_path):
+    vocabularies.keep(ONE, tmp_path / "run")
+    vocabularies.keep(ONE, tmp_path / "run")
+    with pytest.raises(ValueError, match=f"got vocabulary {OTHER.fingerprint} .* expected {ONE.fingerprint}"):
+        vocabularies.keep(OTHER, tmp_path / "run")
+    assert vocabularies.read(tmp_path / "run", True, lambda: OTHER).fingerprint == ONE.fingerprint
+
+
+def test_it_may_be_in_another_folder_or_learned_again(tmp_path):
+    vocabularies.keep(ONE, tmp_path / "run")
+    found = vocabularies.read(tmp_path / "run" / "baseline", True, lambda: OTHER, tmp_path / "run")
+    assert found.fingerprint == ONE.fingerprint
+    released = tmp_path / "released"
+    released.mkdir()
+    assert vocabularies.read(released, True, lambda: OTHER).fingerprint == OTHER.fingerprint
+    (released / "summary.json").write_text(
+        json.dumps({"results": {vocabularies.FINGERPRINT: ONE.fingerprint}})
+    )
+    assert vocabularies.read(released, True, lambda: ONE).fingerprint == ONE.fingerprint
+    with pytest.raises(ValueError, match="the text has changed since"):
+        vocabularies.read(released, True, lambda: OTHER)
