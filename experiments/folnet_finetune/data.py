@@ -141,14 +141,6 @@ def open_tokenizer(config: Config) -> WordPieceTokenizer:
     return WordPieceTokenizer.train(texts, config.new_vocabulary, lowercase=config.lowercase)
 
 
-def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:
-    """Raises ValueError if the vocabulary is larger than the model's word embeddings."""
-    if tokenizer.vocab_size > rows:
-        raise ValueError(
-            f"vocabulary: got {tokenizer.vocab_size} pieces, expected at most model.vocab_size={rows}"
-        )
-
-
 def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
     """Reads and tokenizes the splits.
 

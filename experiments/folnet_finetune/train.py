@@ -26,6 +26,7 @@ from experiments import runtime
 from experiments.folnet_finetune import data, measures, model, sweep
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.grid import NO_SWEEP
+from experiments.folnet_pretrain import vocabularies
 from experiments.runtime import chunks, processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
@@ -75,7 +76,7 @@ def open_data(config: Config) -> data.Data:
         if missing := [*data.missing(config), *model.misfits(config)]:
             raise runtime.WorkdirError("; ".join(missing))
         tokenizer = data.open_tokenizer(config)
-        data.check_rows(tokenizer, model.make(config).config.vocab_size)
+        vocabularies.check_rows(tokenizer, model.make(config).config.vocab_size)
         return data.open_data(config, tokenizer)
     except ValueError as error:
         raise runtime.WorkdirError(str(error)) from error

@@ -23,6 +23,7 @@ from jaxtyping import Float
 
 from experiments import runtime
 from experiments.folnet_finetune import data
+from experiments.folnet_pretrain import vocabularies
 from experiments.runtime.workdir import write_json
 from folnet import FOLNetForMaskedLM, tasks
 from folnet.tasks import metrics as task_metrics
@@ -192,7 +193,7 @@ def run(values: Mapping[str, Any]) -> str:
         raise ValueError("; ".join(lacking))
     tokenizer = WordPieceTokenizer.load(vocabulary, lowercase=values["lowercase"])
     model, params = FOLNetForMaskedLM.from_pretrained(checkpoint, dtype=values["dtype"])
-    data.check_rows(tokenizer, model.config.vocab_size)
+    vocabularies.check_rows(tokenizer, model.config.vocab_size)
     for name in names:
         prompts.label_ids(tasks.PROMPTS[name], tokenizer)
     reader = Reader(model, params, tokenizer, values["length"], values["batch_size"], values["mask_padding"])

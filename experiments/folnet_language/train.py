@@ -72,12 +72,7 @@ def open_data(config: Config, workdir: Path | None = None) -> Data:
     """
     try:
         data = config.data.open_rows()
-        pieces, rows = data.tokenizer.vocab_size, config.model.vocab_size
-        if pieces > rows:
-            raise ValueError(
-                f"model.vocab_size: got {rows}, expected at least {pieces}, the size of the vocabulary, such "
-                f"as the multiple of 8 {data.tokenizer.padded_vocab_size}"
-            )
+        vocabularies.check_rows(data.tokenizer, config.model.vocab_size)
         batches_of(config, data)
         if workdir is not None:
             processes.first_before_others(

@@ -67,12 +67,7 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
     """
     try:
         text = config.data.open()
-        pieces, rows = text.tokenizer.vocab_size, config.model.vocab_size
-        if pieces > rows:
-            raise ValueError(
-                f"model.vocab_size: got {rows}, expected at least {pieces}, the size of the vocabulary, such "
-                f"as the multiple of 8 {text.tokenizer.padded_vocab_size}"
-            )
+        vocabularies.check_rows(text.tokenizer, config.model.vocab_size)
         training_batches(config, text)
         if workdir is not None:
             processes.first_before_others(

@@ -56,3 +56,13 @@ def read(
             "training: the text has changed since"
         )
     return tokenizer
+
+
+def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:
+    """Raises ValueError if the vocabulary is larger than the model's word embeddings."""
+    pieces = tokenizer.vocab_size
+    if pieces > rows:
+        raise ValueError(
+            f"model.vocab_size: got {rows}, expected at least {pieces}, the size of the vocabulary, such as "
+            f"the multiple of 8 {tokenizer.padded_vocab_size}"
+        )

@@ -217,10 +217,3 @@ def test_a_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
     ):
         with pytest.raises(ValueError, match=r"new_vocabulary: got 80, expected 0 with \w+='there'"):
             both.validate()
-
-
-def test_a_vocabulary_must_fit_the_model():
-    tokenizer = small_tasks.tokenizer()
-    data.check_rows(tokenizer, tokenizer.vocab_size)
-    with pytest.raises(ValueError, match=r"expected at most model\.vocab_size="):
-        data.check_rows(tokenizer, tokenizer.vocab_size - 1)

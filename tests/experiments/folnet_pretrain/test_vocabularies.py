@@ -32,3 +32,9 @@ def test_it_may_be_in_another_folder_or_learned_again(tmp_path):
     assert vocabularies.read(released, True, lambda: ONE).fingerprint == ONE.fingerprint
     with pytest.raises(ValueError, match="the text has changed since"):
         vocabularies.read(released, True, lambda: OTHER)
+
+
+def test_it_must_fit_the_model():
+    vocabularies.check_rows(ONE, 6)
+    with pytest.raises(ValueError, match=r"model\.vocab_size: got 5, expected at least 6"):
+        vocabularies.check_rows(ONE, 5)
