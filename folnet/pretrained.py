@@ -3,8 +3,8 @@
     model.save_pretrained("folnet-base", params)
     model, params = FOLNetForSequenceClassification.from_pretrained("folnet-base", key=jax.random.key(0))
 
-Directories of encoders also open in PyTorch's `transformers`, by the file `CODE_FILE` that is written next to
-the parameters. Files are written under temporary names and renamed when complete.
+Directories of encoders and language models also open in PyTorch's `transformers`, by the file `CODE_FILE` that
+is written next to the parameters. Files are written under temporary names and renamed when complete.
 """
 
 import dataclasses
@@ -41,6 +41,7 @@ AUTO_MAP = {
         ("AutoModel", "FOLNet"),
         ("AutoModelForPreTraining", "FOLNetForPreTraining"),
         ("AutoModelForMaskedLM", "FOLNetForMaskedLM"),
+        ("AutoModelForCausalLM", "FOLNetForCausalLM"),
         ("AutoModelForSequenceClassification", "FOLNetForSequenceClassification"),
         ("AutoModelForTokenClassification", "FOLNetForTokenClassification"),
         ("AutoModelForMultipleChoice", "FOLNetForMultipleChoice"),
@@ -55,7 +56,7 @@ class Pretrained:
 
     @nn.nowrap
     def save_pretrained(self: Any, directory: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
-        """Writes config.json and model.safetensors, and for an encoder `CODE_FILE`.
+        """Writes config.json and model.safetensors, and with a PyTorch side `CODE_FILE`.
 
         With the latter, `AutoModel.from_pretrained(directory, trust_remote_code=True)` of `transformers` and
         its classes for the heads open the directory in PyTorch.

@@ -2,8 +2,8 @@
 
     python -m experiments.folnet_language.load --run=runs/books --to=models/books
 
-writes a folder for `from_pretrained`, here and in PyTorch's `transformers`: the model, its tokenizer and
-`generation_config.json`. From Python: `trained = load("runs/books")`.
+writes a folder for `from_pretrained`, of a language model also in PyTorch's `transformers`: the model, its
+tokenizer and `generation_config.json`. From Python: `trained = load("runs/books")`.
 """
 
 import dataclasses

@@ -1,12 +1,12 @@
-"""FOLNet (Chen, ICLR 2023) for PyTorch: the encoder and its heads, for folders that logic-zoo has saved.
+"""FOLNet (Chen, ICLR 2023) for PyTorch: the encoder with its heads, and the language model.
 
     from transformers import AutoModel, AutoTokenizer
 
     model = AutoModel.from_pretrained("folder", trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained("folder")
 
-Parameters, their names and their layout are those of the JAX model, so that each side opens what the other
-has saved. Equations and tables are those of the paper. Written for logic-zoo, which copies this file into its
+For folders that logic-zoo has saved. Parameters, their names and their layout are those of the JAX model, so
+that each side opens what the other has saved. Equations and tables are those of the paper. Written for logic-zoo, which copies this file into its
 folders; nothing else is needed.
 
 Axis letters: b batch; x, y, a tokens; h heads; s features of a head; d properties or relations.
@@ -18,9 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import (
+    BaseModelOutput,
     BaseModelOutputWithPooling,
+    CausalLMOutput,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -86,6 +88,11 @@ def softmax(logits, mask):
         return logits.softmax(-1)
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.softmax(-1).masked_fill(~mask, 0)
+
+
+def within(relation, mask):
+    """Relations, in a decoder 0 to the tokens that x may not attend to (Appendix A.5)."""
+    return relation if mask is None or mask.shape[2] == 1 else relation.masked_fill(~mask, 0)
 
 
 def activate(values, name):
@@ -166,6 +173,9 @@ class CJoin(Operator):
     def forward(self, u, r, mask):
         sizes = (self.config.head_size, self.config.num_attention_heads)
         logits = self.kernel(u).unflatten(-1, sizes).permute(0, 2, 3, 1)
+        if mask is not None and mask.shape[2] > 1:  # a decoder, in which each x has other tokens
+            kernel = self.dropped(softmax(logits[:, :, :, None], mask[:, :, None]))
+            return self.writer(torch.einsum("bshxa,bsxa->bxsh", kernel, self.premise.pairs(r)).flatten(2))
         kernel = self.dropped(softmax(logits, mask))
         premise = "bsxa" if self.config.cjoin == "paper" else "bsax"
         return self.writer(torch.einsum(f"bsha,{premise}->bxsh", kernel, self.premise.pairs(r)).flatten(2))
@@ -270,8 +280,10 @@ class Layer(nn.Module):
             unary = unary + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.unary))
         if self.binary:
             relation = relation + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.binary))
+        relation = within(relation, mask)
         u, r = self.normalized(unary, relation)
-        return unary + self.dropped(self.bool_unary(u)), relation + self.dropped(self.bool_binary.pairs(r))
+        unary = unary + self.dropped(self.bool_unary(u))
+        return unary, within(relation + self.dropped(self.bool_binary.pairs(r)), mask)
 
 
 class Reasoner(nn.Module):
@@ -317,16 +329,17 @@ class Embeddings(nn.Module):
     def type(self):
         return self._parameters["type"]
 
-    def forward(self, input_ids, token_type_ids, inputs_embeds, relation_ids):
+    def forward(self, input_ids, token_type_ids, inputs_embeds, relation_ids, positions=None, first=True):
+        """Both atoms; `positions` [b, x] for absolute ones, and `first` for those that [CLS] has alone."""
         length = token_type_ids.shape[1]
         unary = self.type[token_type_ids]
         if input_ids is not None:
             unary = unary + self.word[input_ids]
         if self.position is not None:
-            unary = unary + self.position[:length]
+            unary = unary + self.position[slice(length) if positions is None else positions]
         if inputs_embeds is not None:
             unary = unary + inputs_embeds
-        relation = self.relations(token_type_ids).movedim(-1, 1).expand(len(unary), -1, -1, -1)
+        relation = self.relations(token_type_ids, first).movedim(-1, 1).expand(len(unary), -1, -1, -1)
         if relation_ids is not None:
             given = relation_ids.reshape(*relation_ids.shape[:3], -1)
             rows = self.relation[given.clamp(min=0)] * (given >= 0)[..., None]
@@ -337,7 +350,7 @@ class Embeddings(nn.Module):
         unary, relation = normalize(unary, eps), normalize(relation, eps, dim=1)
         return tuple(functional.dropout(atoms, rate, self.training) for atoms in (unary, relation))
 
-    def relations(self, types):
+    def relations(self, types, first):
         """The base atom of each pair before normalization, [b, x, y, d]."""
         length = types.shape[1]
         place = torch.arange(length, device=types.device)
@@ -349,6 +362,8 @@ class Embeddings(nn.Module):
         delta = self.config.max_distance
         near = torch.where(offset >= 0, offset.clamp(max=delta - 1), 2 * delta + offset.clamp(min=1 - delta))
         ids = torch.where(types[:, :, None] == types[:, None, :], near, delta)
+        if not first:
+            return self.relative[ids]
         ids = torch.where(((place[:, None] == 0) & (place > 0))[None], 2 * delta, ids)
         ids = torch.where(((place[:, None] > 0) & (place == 0))[None], 2 * delta + 1, ids)
         return self.relative[ids]
@@ -608,3 +623,73 @@ class FOLNetForQuestionAnswering(Headed):
         given = (input_ids, attention_mask, token_type_ids, inputs_embeds, relation_ids)
         out = self.folnet(*given, output_hidden_states)
         return self.answered(out, self.heads(out), (start_positions, end_positions), return_dict)
+
+
+class FOLNetDecoder(FOLNetPreTrainedModel):
+    """The decoder-only model of Appendix A.5: each token deduces from itself and those before it.
+
+    It has the paper's form of cjoin, and no distances of [CLS] alone.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.reasoner = Reasoner(config)
+        self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        """Padding may be at either end of a text."""
+        length = input_ids.shape[1]
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        real = (
+            torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        )
+        mask = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()[None, None]
+        mask = mask & real[:, None, None, :]
+        positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+        unary, relation = self.embeddings(input_ids, token_type_ids, None, None, positions, first=False)
+        states = self.reasoner(unary, within(relation, mask), mask)
+        unary, relation = states[-1]
+        if self.diagonal is not None:
+            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
+        hidden = tuple(u for u, _ in states) if output_hidden_states else None
+        out = BaseModelOutput(last_hidden_state=unary, hidden_states=hidden)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class FOLNetForCausalLM(FOLNetPreTrainedModel, GenerationMixin):
+    """Language modelling from left to right. Generation reads the whole text for each word."""
+
+    _is_stateful = False
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.folnet = FOLNetDecoder(config)
+        self.post_init()
+
+    def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        labels=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        out = self.folnet(input_ids, attention_mask, token_type_ids, output_hidden_states)
+        logits = out.last_hidden_state @ self.folnet.embeddings.word.T
+        loss = None if labels is None else classified(logits[:, :-1], labels[:, 1:])
+        answer = CausalLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return answer if return_dict is not False else answer.to_tuple()

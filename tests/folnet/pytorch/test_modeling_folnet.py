@@ -73,7 +73,7 @@ def test_classes_have_the_names_in_the_settings():
     tree = ast.parse(CODE.read_text(encoding="utf-8"))
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     named = {name.removeprefix("modeling_folnet.") for name in pretrained.AUTO_MAP.values()}
-    assert named == {cls.__name__ for cls in HEADS} | {"FOLNetConfig"}
+    assert named == {cls.__name__ for cls in (*HEADS, folnet.FOLNetForCausalLM)} | {"FOLNetConfig"}
     assert named <= defined
 
 
@@ -87,7 +87,7 @@ def test_calls_name_all_of_their_arguments():
         for function in each.body
         if isinstance(function, ast.FunctionDef) and function.name == "forward"
     }
-    for cls in HEADS:
+    for cls in (*HEADS, folnet.FOLNetForCausalLM):
         arguments = calls.get(cls.__name__, calls["Headed"])
         names = [argument.arg for argument in arguments.args[1:4]]
         assert names == ["input_ids", "attention_mask", "token_type_ids"]
@@ -179,6 +179,70 @@ def test_losses_are_the_same(cls, transformers, tmp_path):
     assert any(parameter.grad is not None for parameter in theirs.parameters())
 
 
+def causal(transformers, folder, **fields):
+    """Returns the language model of both sides, and its parameters."""
+    model = folnet.FOLNetForCausalLM(small.config(**fields))
+    params = small.draw(model)
+    model.save_pretrained(folder, params)
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, trust_remote_code=True, local_files_only=True
+    )
+    assert not any(info.values())
+    return model, params, theirs.eval()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["as published", "all else"])
+def test_the_language_model_is_the_same(name, transformers, tmp_path):
+    """Logits, also of texts padded at the end, the loss, and the directory, there and back."""
+    torch = pytest.importorskip("torch")
+    fields = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **SETTINGS[name]}
+    model, params, theirs = causal(transformers, tmp_path, **fields)
+    given = inputs(folnet.FOLNetForCausalLM, {})
+    for batch in (given, {"input_ids": given["input_ids"]}):
+        want = small.apply(model, params, **jax.tree.map(jnp.asarray, batch)).logits
+        with torch.no_grad():
+            found = theirs(**{key: torch.tensor(of) for key, of in batch.items()}).logits.numpy()
+        real = batch.get("attention_mask", np.ones_like(MASK)) == 1
+        np.testing.assert_allclose(found[real], np.asarray(want)[real], atol=1e-5)
+    labels = np.where(MASK, given["input_ids"], -100).astype(np.int64)
+    want = small.apply(model, params, **jax.tree.map(jnp.asarray, {**given, "labels": labels})).loss
+    loss = theirs(**{key: torch.tensor(of) for key, of in {**given, "labels": labels}.items()}).loss
+    np.testing.assert_allclose(loss.item(), want, rtol=1e-5)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in theirs.folnet.reasoner.layers_0.parameters())
+    theirs.save_pretrained(tmp_path / "theirs")
+    again, same = folnet.FOLNetForCausalLM.from_pretrained(tmp_path / "theirs")
+    assert again.config.replace(foreign="") == model.config
+    chex.assert_trees_all_equal(same, params)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
+    """Greedy and by beams, of texts padded at the start, until an end token or the most."""
+    torch = pytest.importorskip("torch")
+    model, params, theirs = causal(transformers, tmp_path, num_hidden_layers=2)
+    ids, mask = np.asarray(small.tokens(4)[0]), np.ones((4, 7), np.int32)
+    mask[1, :3] = mask[2, :5] = 0
+    pad = model.config.vocab_size - 1  # not 0, for which the beams of `transformers` pad with the end token
+    ids = np.where(mask, ids, pad)
+    options: dict[str, Any] = {"max_new_tokens": 6, "pad_token_id": pad, "num_beams": beams}
+    free = folnet.generate(model, params, jnp.asarray(ids), attention_mask=jnp.asarray(mask), **options)
+    # An end token that some of the texts have and others do not.
+    end = int(free.sequences[0, 9])
+    for some in ({}, {"eos_token_id": end}):
+        ours = folnet.generate(
+            model, params, jnp.asarray(ids), attention_mask=jnp.asarray(mask), **options, **some
+        )
+        penalty = {"length_penalty": 0.0} if beams > 1 else {}
+        given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+        found = theirs.generate(**given, do_sample=False, use_cache=False, **options, **some, **penalty)
+        length = found.shape[1]
+        np.testing.assert_array_equal(found.numpy(), np.asarray(ours.sequences)[:, :length])
+        assert (np.asarray(ours.sequences)[:, length:] == pad).all()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_pipeline_answers(transformers, tmp_path):
     """Masked words and classes of text, by the tokenizer and the names in the directory."""
@@ -210,10 +274,10 @@ def test_a_pipeline_answers(transformers, tmp_path):
 def test_a_directory_keeps_the_code_of_others(tmp_path):
     """An `auto_map` that is not ours stays a foreign key of settings without our code."""
     other = json.dumps({"auto_map": {"AutoModel": "mine.Model"}})
-    model = folnet.FOLNetForCausalLM(small.config(operators="j.", foreign=other))
+    model = folnet.FOLNetForConditionalGeneration(small.config(operators="j.", foreign=other))
     model.save_pretrained(tmp_path, small.draw(model))
     assert not (tmp_path / pretrained.CODE_FILE).exists()
-    assert folnet.FOLNetForCausalLM.from_pretrained(tmp_path)[0] == model
+    assert folnet.FOLNetForConditionalGeneration.from_pretrained(tmp_path)[0] == model
     encoder = folnet.FOLNetForMaskedLM(model.config)
     encoder.save_pretrained(tmp_path / "encoder", small.draw(encoder))
     described = json.loads((tmp_path / "encoder" / "config.json").read_text(encoding="utf-8"))
