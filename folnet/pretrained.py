@@ -3,8 +3,8 @@
     model.save_pretrained("folnet-base", params)
     model, params = FOLNetForSequenceClassification.from_pretrained("folnet-base", key=jax.random.key(0))
 
-Directories of encoders and language models also open in PyTorch's `transformers`, by the file `CODE_FILE` that
-is written next to the parameters. Files are written under temporary names and renamed when complete.
+Directories of encoders and language models also open in PyTorch's `transformers`, by `CODE_FILE` next to the
+parameters. Files are written under temporary names and renamed when complete.
 """
 
 import dataclasses

@@ -6,8 +6,8 @@
     tokenizer = AutoTokenizer.from_pretrained("folder")
 
 For folders that logic-zoo has saved. Parameters, their names and their layout are those of the JAX model, so
-that each side opens what the other has saved. Equations and tables are those of the paper. Written for logic-zoo, which copies this file into its
-folders; nothing else is needed.
+that each side opens what the other has saved. Equations and tables are those of the paper. Written for
+logic-zoo, which copies this file into its folders; nothing else is needed.
 
 Axis letters: b batch; x, y, a tokens; h heads; s features of a head; d properties or relations.
 """
@@ -650,9 +650,7 @@ class FOLNetDecoder(FOLNetPreTrainedModel):
         length = input_ids.shape[1]
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
-        real = (
-            torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        )
+        real = (torch.ones_like(input_ids) if attention_mask is None else attention_mask).bool()
         mask = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()[None, None]
         mask = mask & real[:, None, None, :]
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)

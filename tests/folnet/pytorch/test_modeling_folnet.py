@@ -231,7 +231,8 @@ def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
     free = folnet.generate(model, params, jnp.asarray(ids), attention_mask=jnp.asarray(mask), **options)
     # An end token that some of the texts have and others do not.
     end = int(free.sequences[0, 9])
-    for some in ({}, {"eos_token_id": end}):
+    ends: tuple[dict[str, Any], ...] = ({}, {"eos_token_id": end})
+    for some in ends:
         ours = folnet.generate(
             model, params, jnp.asarray(ids), attention_mask=jnp.asarray(mask), **options, **some
         )
