@@ -43,6 +43,11 @@ SHORT = {
         "model.relation_size=4", "model.num_attention_heads=2", "model.head_size=4",
         "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline=none",
     ),
+    "experiments.folnet_language": (
+        *STEPS, "batch_size=8", "data.length=16", "model.hidden_size=16", "model.num_hidden_layers=1",
+        "model.relation_size=4", "model.num_attention_heads=2", "model.head_size=4", "samples=0",
+        "model.intermediate_size=16", "model.relation_intermediate_size=8",
+    ),
     "experiments.kinship": (
         *STEPS, "batch_size=8", "baselines=()", "match=", "sizes.hidden_size=8", "sizes.relation_size=4",
         "sizes.num_hidden_layers=1", "sizes.num_attention_heads=2", "sizes.head_size=4",
@@ -58,6 +63,7 @@ TESTED = tuple(
     for name in (
         "boxworld",
         "boxworld.analysis",
+        "folnet_language",
         "folnet_pretrain",
         "kinship",
         "llrnn",
