@@ -126,16 +126,24 @@ class WordPieceTokenizer:
                 raise ValueError(f"{path}: got do_lower_case {lowercase!r}, expected true or false")
         return cls.from_vocabulary(path.with_name(VOCABULARY_FILE), lowercase=lowercase)
 
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+    def save_pretrained(self, directory: str | os.PathLike[str], *, closes: bool = True) -> None:
         """Writes vocab.txt, tokenizer_config.json with the casing, and tokenizer.json.
 
-        `transformers.AutoTokenizer` reads them, too.
+        `transformers.AutoTokenizer` reads them, too. There, texts end with [SEP] if `closes`; those of a
+        language model do not, since it continues them, and are padded at the start.
         """
         names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.lowercase, **names}
         whole = tokenizers.Tokenizer.from_str(self._model.to_str())
         whole.add_special_tokens(list(SPECIAL_TOKENS))
-        whole.post_processor = tokenizers.processors.BertProcessing((SEP, self.sep_id), (CLS, self.cls_id))
+        begin = (CLS, self.cls_id)
+        whole.post_processor = tokenizers.processors.BertProcessing((SEP, self.sep_id), begin)
+        if not closes:
+            # Of BERT's own class, `transformers` would close them whatever tokenizer.json says.
+            settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"}
+            whole.post_processor = tokenizers.processors.TemplateProcessing(
+                f"{CLS} $A", special_tokens=[begin]
+            )
         self.save(Path(directory) / VOCABULARY_FILE)
         write_whole(Path(directory) / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
         write_whole(Path(directory) / "tokenizer.json", whole.to_str(pretty=True))

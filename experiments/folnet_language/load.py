@@ -46,7 +46,7 @@ class Trained:
         if self.config.data.pairs:
             ids["decoder_start_token_id"] = self.tokenizer.cls_id
         settings = ids | {"max_new_tokens": self.config.new_tokens}
-        self.tokenizer.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory, closes=self.config.data.pairs)
         write_whole(Path(directory) / GENERATION_FILE, json.dumps(settings, indent=2) + "\n")
         self.model.save_pretrained(directory, self.params)  # its presence makes the folder a model
 

@@ -392,15 +392,31 @@ class FOLNetPreTrainedModel(PreTrainedModel):
                 parameter.data.normal_(0.0, scale)
 
 
-class FOLNet(FOLNetPreTrainedModel):
-    """The encoder: base atoms, L steps of deduction, and the pooled first token."""
+class Deducing(FOLNetPreTrainedModel):
+    """Base atoms and L steps of deduction, without a head."""
 
     def __init__(self, config):
         super().__init__(config)
         self.embeddings = Embeddings(config)
         self.reasoner = Reasoner(config)
-        self.pooler = Affine(config.hidden_size, config.hidden_size)
         self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
+
+    def deduced(self, unary, relation, mask, output_hidden_states):
+        """The properties after the last step, and after all of them if they are asked for."""
+        states = self.reasoner(unary, relation, mask)
+        hidden = tuple(u for u, _ in states) if output_hidden_states else None
+        unary, relation = states[-1]
+        if self.diagonal is not None:
+            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
+        return {"last_hidden_state": unary, "hidden_states": hidden}
+
+
+class FOLNet(Deducing):
+    """The encoder, with a pooled first token."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.pooler = Affine(config.hidden_size, config.hidden_size)
         self.post_init()
 
     def forward(
@@ -421,15 +437,9 @@ class FOLNet(FOLNetPreTrainedModel):
             token_type_ids = torch.zeros(shape, dtype=torch.long, device=self.device)
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
         atoms = self.embeddings(input_ids, token_type_ids, inputs_embeds, relation_ids)
-        states = self.reasoner(*atoms, mask)
-        unary, relation = states[-1]
-        if self.diagonal is not None:
-            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
-        out = BaseModelOutputWithPooling(
-            last_hidden_state=unary,
-            pooler_output=torch.tanh(self.pooler(unary[:, 0])),
-            hidden_states=tuple(u for u, _ in states) if output_hidden_states else None,
-        )
+        found = self.deduced(*atoms, mask, output_hidden_states)
+        pooled = torch.tanh(self.pooler(found["last_hidden_state"][:, 0]))
+        out = BaseModelOutputWithPooling(pooler_output=pooled, **found)
         return out if return_dict is not False else out.to_tuple()
 
 
@@ -625,7 +635,7 @@ class FOLNetForQuestionAnswering(Headed):
         return self.answered(out, self.heads(out), (start_positions, end_positions), return_dict)
 
 
-class FOLNetDecoder(FOLNetPreTrainedModel):
+class FOLNetDecoder(Deducing):
     """The decoder-only model of Appendix A.5: each token deduces from itself and those before it.
 
     It has the paper's form of cjoin, and no distances of [CLS] alone.
@@ -633,9 +643,6 @@ class FOLNetDecoder(FOLNetPreTrainedModel):
 
     def __init__(self, config):
         super().__init__(config)
-        self.embeddings = Embeddings(config)
-        self.reasoner = Reasoner(config)
-        self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
         self.post_init()
 
     def forward(
@@ -655,12 +662,8 @@ class FOLNetDecoder(FOLNetPreTrainedModel):
         mask = mask & real[:, None, None, :]
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)
         unary, relation = self.embeddings(input_ids, token_type_ids, None, None, positions, first=False)
-        states = self.reasoner(unary, within(relation, mask), mask)
-        unary, relation = states[-1]
-        if self.diagonal is not None:
-            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
-        hidden = tuple(u for u, _ in states) if output_hidden_states else None
-        out = BaseModelOutput(last_hidden_state=unary, hidden_states=hidden)
+        found = self.deduced(unary, within(relation, mask), mask, output_hidden_states)
+        out = BaseModelOutput(**found)
         return out if return_dict is not False else out.to_tuple()
 
 

@@ -7,6 +7,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+import tokenizers
 
 from experiments import registry, runtime
 from experiments.exporting.writers import of_writer
@@ -50,6 +51,9 @@ def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tm
     found = json.loads((tmp_path / load.GENERATION_FILE).read_text())
     assert found == {**begin, "max_new_tokens": config.new_tokens}
     assert not load.is_run(tmp_path)
+    # As `transformers` reads them, only texts that are not to be continued end with [SEP].
+    read = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert read.encode("").ids == [tokenizer.cls_id, *([tokenizer.sep_id] if config.data.pairs else [])]
 
 
 def test_it_can_be_exported(pairs_run):

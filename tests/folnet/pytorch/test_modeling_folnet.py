@@ -245,6 +245,24 @@ def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_continues_a_text(transformers, tmp_path):
+    """As the writer of a language model does, of texts that begin with [CLS] and do not end."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn"]
+    tokenizer = folnet.tokenization.WordPieceTokenizer(pieces)
+    model, params, _ = causal(transformers, tmp_path)
+    tokenizer.save_pretrained(tmp_path, closes=False)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=True)
+    assert theirs(["A b", "c"], padding=True)["input_ids"] == [[2, 5, 6], [0, 2, 7]]
+    pipeline = transformers.pipeline(
+        "text-generation", model=str(tmp_path), tokenizer=theirs, trust_remote_code=True
+    )
+    [answer] = pipeline("a b", max_new_tokens=4, do_sample=False, return_tensors=True)
+    ids = jnp.asarray([[2, 5, 6]])
+    found = folnet.generate(model, params, ids, max_new_tokens=4, pad_token_id=0)
+    assert answer["generated_token_ids"] == found.sequences[0].tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_pipeline_answers(transformers, tmp_path):
     """Masked words and classes of text, by the tokenizer and the names in the directory."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn"]
