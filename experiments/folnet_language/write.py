@@ -8,8 +8,7 @@ r"""Writes texts with a trained model.
 `--weights` is a run's directory, a released folder, or a folder of a `FOLNetForCausalLM` or a
 `FOLNetForConditionalGeneration` with its vocabulary. A language model continues a prompt, an encoder-decoder
 answers it. Each text is one line of JSON, with `prompt`, `text`, `ended` (whether the model ended the text)
-and, with beams, `score`.
-From Python: `writing.open_writer`.
+and, with beams, `score`. From Python: `writing.open_writer`.
 """
 
 import json
@@ -25,6 +24,26 @@ from experiments.folnet_language.writing import open_writer
 from kernels.decoding import Sampling
 
 
+def options_of(given: Any) -> tuple[dict[str, Any], int]:
+    """Returns the options of `Writer` that flags ask for, and how often each text is to be written.
+
+    Raises:
+        ValueError: a flag has no effect with the others.
+    """
+    if not given.temperature:
+        if given.top_k or given.top_p < 1:
+            raise ValueError("--temperature: got 0, expected more with --top_k or --top_p, which sample")
+        if given.texts > given.beams:
+            raise ValueError(
+                f"--texts: got {given.texts}, expected at most --beams={given.beams}, or a --temperature"
+            )
+        return {"num_beams": given.beams, "num_return_sequences": given.texts}, 1
+    if given.beams > 1:
+        raise ValueError(f"--beams: got {given.beams}, expected 1 with a --temperature, which samples")
+    sampling = Sampling(given.temperature, given.top_k or None, given.top_p)
+    return {"sampling": sampling, "key": jax.random.key(given.seed)}, given.texts
+
+
 def main() -> None:
     """Prints one line of JSON for each text."""
     given = flags.FLAGS
@@ -37,14 +56,8 @@ def main() -> None:
             raise ValueError(f"--prompts: got {path} ({error}), expected a text file in UTF-8") from error
     if not texts:
         raise ValueError("--prompt: got none, expected a text, or --prompts with a file of one text a line")
-    options: dict[str, Any] = {"num_beams": given.beams}
-    rows = texts
-    if given.temperature:
-        sampling = Sampling(given.temperature, given.top_k or None, given.top_p)
-        options |= {"sampling": sampling, "key": jax.random.key(given.seed)}
-        rows = [text for text in texts for _ in range(given.texts)]
-    elif given.texts > 1:
-        options["num_return_sequences"] = given.texts
+    options, copies = options_of(given)
+    rows = [text for text in texts for _ in range(copies)]
     written = open_writer(given.weights)(rows, given.new_tokens, stop=given.stop, **options)
     for text, found in zip(rows, written, strict=True):
         for one in found:

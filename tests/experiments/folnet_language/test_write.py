@@ -4,11 +4,43 @@ import json
 import os
 import subprocess
 import sys
+import types
 
+import jax
 import pytest
 
+from experiments.folnet_language.write import options_of
 from experiments.folnet_language.writing import open_writer
+from kernels.decoding import Sampling
 from tests.on_devices import ROOT
+
+
+def flags(**changes):
+    """Returns what the command's flags are by default, with some changed."""
+    plain = {"beams": 1, "texts": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+    return types.SimpleNamespace(**(plain | changes))
+
+
+def test_flags_choose_how_texts_are_written():
+    assert options_of(flags(beams=4, texts=2)) == ({"num_beams": 4, "num_return_sequences": 2}, 1)
+    options, copies = options_of(flags(temperature=0.8, top_k=5, top_p=0.9, texts=3, seed=7))
+    assert (options["sampling"], copies) == (Sampling(0.8, 5, 0.9), 3)
+    assert (jax.random.key_data(options["key"]) == jax.random.key_data(jax.random.key(7))).all()
+    assert options_of(flags(temperature=1.0))[0]["sampling"] == Sampling()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_k": 3}, "--temperature: got 0, expected more with --top_k or --top_p"),
+        ({"top_p": 0.5}, "--temperature: got 0, expected more with --top_k or --top_p"),
+        ({"texts": 3, "beams": 2}, "--texts: got 3, expected at most --beams=2, or a --temperature"),
+        ({"temperature": 1.0, "beams": 2}, "--beams: got 2, expected 1 with a --temperature"),
+    ],
+)
+def test_flags_that_have_no_effect_together_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        options_of(flags(**changes))
 
 
 @pytest.mark.slow
@@ -18,9 +50,9 @@ def test_the_command(pairs_run, tmp_path):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "experiments.folnet_language.write", f"--weights={workdir}"]
 
-    def done(*flags):
+    def done(*some):
         return subprocess.run(
-            [*command, *flags], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            [*command, *some], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
 
     lines = [json.loads(line) for line in done(f"--prompts={path}").stdout.splitlines()]
@@ -36,11 +68,11 @@ def test_the_command(pairs_run, tmp_path):
         line["prompt"] for line in lines for _ in range(4)
     ]
     assert len({json.loads(line)["text"] for line in sampled}) > 2
-    for flags, message in (
+    for some, message in (
         ((), "--prompt: got none, expected a text"),
         (("--prompts=none.txt",), "--prompts: got none.txt"),
-        (("--prompt=a", "--beams=2", "--temperature=1"), "expected None with num_beams = 2"),
+        (("--prompt=a", "--beams=2", "--temperature=1"), "--beams: got 2, expected 1"),
     ):
-        failed = done(*flags)
+        failed = done(*some)
         assert (failed.returncode, failed.stdout) == (1, "")
         assert message in failed.stderr.splitlines()[-1]
