@@ -22,7 +22,7 @@ from experiments.folnet_finetune.grid import (
     Sweep,
     column,
 )
-from experiments.folnet_pretrain.parts import ModelConfig
+from experiments.folnet_pretrain.parts import ModelConfig, small
 from folnet import tasks
 from folnet.tasks import own
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
@@ -374,22 +374,10 @@ def own_small() -> Config:
 
     `--data=FILE --validation=FILE`. A model without pretraining knows only the words of the training file.
     """
-    sizes = ModelConfig(
-        vocab_size=4000,
-        hidden_size=96,
-        relation_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        head_size=24,
-        intermediate_size=192,
-        relation_intermediate_size=24,
-        max_distance=16,
-        hidden_dropout_prob=0.1,
-    )
     return Config(
         task=own.NAME,
         new_vocabulary=4000,
-        model=sizes,
+        model=small(vocab_size=4000),
         lr=1e-3,
         batch_size=16,
         epochs=10,

@@ -13,7 +13,7 @@ from experiments import runtime
 from experiments.folnet_finetune.optimizer import adam
 from experiments.folnet_language.data import Data, PairRows, TextRows, read_pairs
 from experiments.folnet_pretrain import optimizer
-from experiments.folnet_pretrain.parts import FOLNET, ModelConfig, TextConfig
+from experiments.folnet_pretrain.parts import FOLNET, ModelConfig, TextConfig, small
 from folnet import FOLNetConfig, FOLNetForCausalLM, FOLNetForConditionalGeneration
 from folnet.tasks.own import ENDINGS, SUFFIXES
 
@@ -123,15 +123,11 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """Checks all fields, as `RunConfig.validate` does; also builds the model's settings to check them."""
         super().validate()
-        least = dict.fromkeys(("lr", "eps", "weight_decay", "clip", "eval_batches", "samples"), 0)
-        least |= dict.fromkeys(("eval_batch_size", "prompt_tokens", "new_tokens", "beams"), 1)
-        for name, value in least.items():
-            runtime.at_least(name, getattr(self, name), value)
-        for name in ("b1", "b2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup: got {self.warmup}, expected a fraction from 0 to 1")
+        optimizer.check(self)
+        for name in ("eval_batches", "samples"):
+            runtime.at_least(name, getattr(self, name), 0)
+        for name in ("eval_batch_size", "prompt_tokens", "new_tokens", "beams"):
+            runtime.at_least(name, getattr(self, name), 1)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: got {self.top_p}, expected 0 < top_p <= 1")
         self.data.validate()
@@ -161,26 +157,11 @@ class Config(runtime.RunConfig):
         return adam(rate, **{name: getattr(self, name) for name in names}, bias_correction=True)
 
 
-_SIZES = ModelConfig(
-    vocab_size=1504,
-    hidden_size=96,
-    relation_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    head_size=24,
-    intermediate_size=192,
-    relation_intermediate_size=24,
-    max_distance=16,
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-)
-
-
 def quick() -> Config:
     """A small language model of the Python language reference; `--data=FOLDER` reads your own text."""
     return Config(
         data=DataConfig(length=48, packing="corpus"),
-        model=dataclasses.replace(_SIZES),
+        model=small(vocab_size=1504),
         lr=4e-3,
         batch_size=16,
         steps=600,

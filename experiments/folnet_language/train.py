@@ -22,7 +22,6 @@ from experiments.folnet_language import figures, measures
 from experiments.folnet_language.config import Config
 from experiments.folnet_language.data import Batches, Data
 from experiments.folnet_pretrain import vocabularies
-from experiments.runtime import processes
 from experiments.runtime.training import Program, Task
 from folnet import FOLNetForCausalLM
 from folnet.objective import Loss, cross_entropy, is_real
@@ -72,12 +71,8 @@ def open_data(config: Config, workdir: Path | None = None) -> Data:
     """
     try:
         data = config.data.open_rows()
-        vocabularies.check_rows(data.tokenizer, config.model.vocab_size)
         batches_of(config, data)
-        if workdir is not None:
-            processes.first_before_others(
-                lambda: vocabularies.keep(data.tokenizer, Path(workdir)), ValueError
-            )
+        vocabularies.settle(data.tokenizer, config.model.vocab_size, workdir)
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"data: {error}") from error
     return data

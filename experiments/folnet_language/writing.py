@@ -1,7 +1,9 @@
-"""Texts from trained models: `Writer`, and where one is opened.
+"""Texts from trained models.
 
-writer = open_writer("runs/books")
-[[written]] = writer(["The while statement"], 20)
+    writer = open_writer("runs/books")
+    [[written]] = writer(["The while statement"], 20)
+
+A text begins with [CLS] and ends with [SEP], in training and here.
 """
 
 import dataclasses

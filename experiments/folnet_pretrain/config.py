@@ -10,7 +10,15 @@ import optax
 
 from experiments import runtime
 from experiments.folnet_pretrain import optimizer
-from experiments.folnet_pretrain.parts import FOLNET, NONE, TRANSFORMER, Baseline, DataConfig, ModelConfig
+from experiments.folnet_pretrain.parts import (
+    FOLNET,
+    NONE,
+    TRANSFORMER,
+    Baseline,
+    DataConfig,
+    ModelConfig,
+    small,
+)
 from folnet import FOLNetConfig, table3
 from folnet.pretraining import Objective
 from folnet.transformer import matched_to
@@ -74,16 +82,11 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """Checks all fields, as `RunConfig.validate` does; also builds the models' settings to check them."""
         super().validate()
-        least = dict.fromkeys(("lr", "baseline_lr", "eps", "weight_decay", "clip", "eval_batches"), 0)
-        least |= dict.fromkeys(("blanks", "schedule_steps", "row"), 0)
-        least |= dict.fromkeys(("eval_batch_size", "eval_masks"), 1)
-        for name, value in least.items():
-            runtime.at_least(name, getattr(self, name), value)
-        for name in ("b1", "b2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup: got {self.warmup}, expected a fraction from 0 to 1")
+        optimizer.check(self)
+        for name in ("baseline_lr", "eval_batches", "blanks", "schedule_steps", "row"):
+            runtime.at_least(name, getattr(self, name), 0)
+        for name in ("eval_batch_size", "eval_masks"):
+            runtime.at_least(name, getattr(self, name), 1)
         if self.schedule != "constant" and 0 < self.schedule_steps < self.steps:
             raise ValueError(
                 f"steps: got {self.steps}, expected at most schedule_steps={self.schedule_steps}, where the "
@@ -184,16 +187,8 @@ def quick() -> Config:
     """
     return Config(
         data=DataConfig(length=32),
-        model=ModelConfig(
+        model=small(
             vocab_size=1504,
-            hidden_size=96,
-            relation_size=12,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            head_size=24,
-            intermediate_size=192,
-            relation_intermediate_size=24,
-            max_distance=16,
             max_position_embeddings=32,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,

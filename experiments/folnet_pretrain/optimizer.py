@@ -61,6 +61,17 @@ def decays(params: Any) -> Any:
     )
 
 
+def check(config: Any) -> None:
+    """Raises ValueError unless a config's `lr`, `warmup` and arguments of the optimizer are in range."""
+    for name in ("lr", "eps", "weight_decay", "clip"):
+        runtime.at_least(name, getattr(config, name), 0)
+    for name in ("b1", "b2"):
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"{name}: got {getattr(config, name)}, expected 0 <= {name} < 1")
+    if not 0 <= config.warmup <= 1:
+        raise ValueError(f"warmup: got {config.warmup}, expected a fraction from 0 to 1")
+
+
 def schedule(kind: ScheduleName, lr: float, steps: int, warmup: float) -> Callable[[Any], Float[Array, ""]]:
     """Returns the learning rate as a function of the update's number t, counted from 0.
 

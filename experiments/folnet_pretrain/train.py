@@ -17,7 +17,6 @@ from experiments import runtime
 from experiments.folnet_pretrain import figures, measures, vocabularies
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.parts import NONE, Text
-from experiments.runtime import processes
 from experiments.runtime.training import Program, Scalar, Task
 from folnet import objective
 from folnet.pretraining import PretrainingBatches
@@ -67,12 +66,8 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
     """
     try:
         text = config.data.open()
-        vocabularies.check_rows(text.tokenizer, config.model.vocab_size)
         training_batches(config, text)
-        if workdir is not None:
-            processes.first_before_others(
-                lambda: vocabularies.keep(text.tokenizer, Path(workdir)), ValueError
-            )
+        vocabularies.settle(text.tokenizer, config.model.vocab_size, workdir)
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"data: {error}") from error
     return text

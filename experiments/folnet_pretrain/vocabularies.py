@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.runtime import processes
 from experiments.runtime.workdir import read_json
 from folnet.tokenization import WordPieceTokenizer
 
@@ -26,6 +27,17 @@ def keep(tokenizer: WordPieceTokenizer, workdir: Path) -> None:
         return
     workdir.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path)
+
+
+def settle(tokenizer: WordPieceTokenizer, rows: int, workdir: Path | None) -> None:
+    """Checks that the vocabulary fits the model's word embeddings, and keeps it; see `keep`.
+
+    Raises:
+        ValueError: it does not fit, or the workdir has a different one.
+    """
+    check_rows(tokenizer, rows)
+    if workdir is not None:
+        processes.first_before_others(lambda: keep(tokenizer, Path(workdir)), ValueError)
 
 
 def read(

@@ -1,6 +1,8 @@
 """Files of inputs and targets, for models that write a text given another: JSON lines, CSV, TSV, Parquet.
 
-pairs = read("train.jsonl")  # [Pair("2 + 3", "5"), ...], from the columns "input" and "target"
+    pairs = read("train.jsonl")  # [Pair("2 + 3", "5"), ...], from the columns "input" and "target"
+
+A column of usual name is found; others are named.
 """
 
 from pathlib import Path

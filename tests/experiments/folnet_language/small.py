@@ -12,7 +12,7 @@ NOUNS, VERBS = ("cat", "dog", "bird", "fish"), ("sees", "hears", "likes")
 ADJECTIVES = ("big", "old", "red", "new")
 
 
-def write_pairs(folder: Path, suffix: str = ".jsonl") -> Path:
+def write_pairs(folder: Path) -> Path:
     """Writes sentences of an adjective, a noun and a verb; targets are the last two, turned around."""
     rows = [
         {"input": f"the {adjective} {noun} {verb} .", "target": f"{verb} {noun}"}
@@ -20,11 +20,8 @@ def write_pairs(folder: Path, suffix: str = ".jsonl") -> Path:
         for noun in NOUNS
         for verb in VERBS
     ]
-    path = folder / f"pairs{suffix}"
-    lines = [json.dumps(row) for row in rows]
-    if suffix != ".jsonl":
-        lines = ["input,target", *(f"{row['input']},{row['target']}" for row in rows)]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 

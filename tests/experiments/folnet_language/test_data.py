@@ -46,7 +46,7 @@ def test_packed_rows_are_full(tmp_path):
     opened = small(write_text(tmp_path)).data.open_rows()
     found = opened.train.take(range(len(opened.train)))["input_ids"]
     assert (found[:-1] != opened.tokenizer.pad_id).all()
-    assert (found == opened.tokenizer.sep_id).any()  # documents are still told apart
+    assert (found == opened.tokenizer.sep_id).any()  # between documents
 
 
 def test_rows_of_pairs():

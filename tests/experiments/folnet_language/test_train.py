@@ -72,6 +72,23 @@ def test_the_loss_of_targets_is_of_their_words():
     assert (int(one.count), int(texts.count)) == (3, 1)
 
 
+def test_parts_of_a_batch_add_up_to_the_whole():
+    """So several devices train as one, however many words each has."""
+    model, params = small_decoders.causal("j.a")
+    loss = quickly(train.make_loss(small(Path("text.txt")), model))
+    labels = np.array([[2, 6, 7, 8], [2, 5, 3, -1], [2, 9, -1, -1], [2, 5, 6, 3]], np.int32)
+    batch = {"input_ids": np.maximum(labels, 0), "labels": labels}
+    key = jax.random.key(0)
+    whole = loss(params, batch, key)
+    one, other = (loss(params, {name: of[part] for name, of in batch.items()}, key)
+                  for part in (slice(2), slice(2, 4)))  # fmt: skip
+    np.testing.assert_allclose(one.numerator + other.numerator, whole.numerator, rtol=1e-5)
+    assert (int(one.denominator), int(other.denominator), int(whole.denominator)) == (5, 4, 9)
+    for name, (top, bottom) in whole.metrics.items():
+        parts = one.metrics[name], other.metrics[name]
+        assert (parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]) == (top, bottom)
+
+
 def test_dropout_needs_a_key_and_changes_the_loss():
     model, params = small_decoders.causal("j.a")
     model = model.clone(config=model.config.replace(hidden_dropout_prob=0.5))

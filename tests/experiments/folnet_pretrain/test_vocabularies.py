@@ -38,3 +38,12 @@ def test_it_must_fit_the_model():
     vocabularies.check_rows(ONE, 6)
     with pytest.raises(ValueError, match=r"model\.vocab_size: got 5, expected at least 6"):
         vocabularies.check_rows(ONE, 5)
+
+
+def test_what_does_not_fit_is_not_kept(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.vocab_size: got 5"):
+        vocabularies.settle(ONE, 5, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    vocabularies.settle(ONE, 6, None)
+    vocabularies.settle(ONE, 6, tmp_path / "run")
+    assert vocabularies.read(tmp_path / "run", True, lambda: OTHER).fingerprint == ONE.fingerprint
