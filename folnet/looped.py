@@ -53,7 +53,9 @@ class LoopedFOLNet(nn.Module):
         attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
+        inputs_embeds: Float[Array, "B T D1"] | None = None,
         relation_ids: Int[Array, "B T T *K"] | None = None,
+        relation_embeds: Float[Array, "B T T D2"] | None = None,
         num_loops: int | None = None,
         ahead: int | Int[Array, ""] = 0,
     ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
@@ -64,7 +66,9 @@ class LoopedFOLNet(nn.Module):
           token_type_ids: segments, 0 by default.
           attention_mask: True at real tokens; None masks nothing.
           deterministic: False enables dropout, which needs an RNG named "dropout".
+          inputs_embeds: additional properties of each token, as of `FOLNet`.
           relation_ids: relations of pairs by number, one or K per pair, -1 for none.
+          relation_embeds: additional relations of each pair as vectors, as of `FOLNet`.
           num_loops: number of loops; None takes the field.
           ahead: number of loops before these, which are not returned; see `settled`.
 
@@ -74,9 +78,14 @@ class LoopedFOLNet(nn.Module):
         loops = self.num_loops if num_loops is None else num_loops
         if loops < 1:
             raise ValueError(f"num_loops: got {loops}, expected at least 1")
+        atoms: dict[str, Any] = {
+            "inputs_embeds": inputs_embeds,
+            "relation_ids": relation_ids,
+            "relation_embeds": relation_embeds,
+        }
         texts = (input_ids, token_type_ids, attention_mask)
-        ids, types, mask = encoder_arguments(self.config, *texts, relation_ids=relation_ids)
-        given = self.embeddings(ids, types, relation_ids=relation_ids, deterministic=deterministic)
+        ids, types, mask = encoder_arguments(self.config, *texts, **atoms)
+        given = self.embeddings(ids, types, **atoms, deterministic=deterministic)
         unary, relation = settled(self, given, (given, mask, deterministic), ahead)
         states = []
         for _ in range(loops):

@@ -15,7 +15,7 @@ from flax import linen as nn
 from experiments import runtime
 from experiments.kinship import parts
 from experiments.kinship.inputs import Reader, Source
-from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig
+from experiments.kinship.parts import DataConfig, PairConfig, ReadingConfig, SizeConfig
 from experiments.kinship.zoo import Zoo
 from folnet import FOLNetConfig, TransformerConfig
 
@@ -36,6 +36,7 @@ class Config(runtime.RunConfig):
         match: operators of the FOLNet whose number of parameters all models match through the width of their
             feed-forward layers; "" keeps the widths.
         pairs: how models answer from the question's pair of people, if they do.
+        reading: the encoder of stories for models that do.
         data: the problems.
         sizes: sizes of all models.
         metric_lengths: the lengths k of the metric.
@@ -60,6 +61,7 @@ class Config(runtime.RunConfig):
             "pairs.people",
             "pairs.loops",
             "pairs.ahead",
+            "reading",
             "data.form",
             "data.train_lengths",
             "data.inverses",
@@ -73,6 +75,7 @@ class Config(runtime.RunConfig):
     baselines: tuple[str, ...] = ()
     match: str = "jmc.atp"
     pairs: PairConfig = dataclasses.field(default_factory=PairConfig)
+    reading: ReadingConfig = dataclasses.field(default_factory=ReadingConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     sizes: SizeConfig = dataclasses.field(default_factory=SizeConfig)
     metric_lengths: tuple[int, ...] = (4, 5, 6, 7, 8, 9, 10)
@@ -119,8 +122,9 @@ class Config(runtime.RunConfig):
             )
         self.data.validate()
         self.pairs.validate()
-        if self.pairs.read and self.data.form != parts.GRAPH:
-            raise ValueError(f"pairs.read: got True, expected False with data.form={self.data.form!r}")
+        self.reading.validate()
+        if self.data.form == parts.TEXT:
+            self._check_stories()
         if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
             raise ValueError(
                 f"metric_lengths: got {self.metric_lengths}, expected some of data.test_lengths="
@@ -128,6 +132,17 @@ class Config(runtime.RunConfig):
             )
         for name in self.models:
             self.settings(name)
+
+    def _check_stories(self) -> None:
+        """Checks what cannot be read as text."""
+        if self.data.clutrr and not self.pairs.read:
+            raise ValueError(
+                "data.form: got 'text', expected 'graph' with data.clutrr and without pairs.read"
+            )
+        if self.pairs.read and self.pairs.people == parts.MARKED:
+            raise ValueError("pairs.people: got 'marked', expected 'alike' or 'named' with data.form='text'")
+        if self.pairs.read and not (self.data.pool or self.data.clutrr):
+            raise ValueError("data.pool: got 0, expected at least 1 with pairs.read and data.form='text'")
 
     def with_steps(self, steps: int) -> "Config":
         """Returns a copy with so many updates; a decay that ends with the run ends with the copy's."""
@@ -154,7 +169,7 @@ class Config(runtime.RunConfig):
     @property
     def zoo(self) -> Zoo:
         """The models, which have names, and what they read."""
-        return Zoo(self.data, self.sizes, self.pairs, self.match)
+        return Zoo(self.data, self.sizes, self.pairs, self.match, self.reading)
 
     def settings(self, name: str) -> FOLNetConfig | TransformerConfig:
         """Returns a model's settings, matched in parameters; raises ValueError if they are invalid."""

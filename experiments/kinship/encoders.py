@@ -14,6 +14,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from experiments import baselines
+from experiments.baselines.transformer import Positions
 from experiments.kinship import parts
 from experiments.kinship.pairs import CLASSES
 from experiments.kinship.parts import PairConfig
@@ -24,6 +25,11 @@ BASES = 4
 """Matrices that the relations of the graph convolutional network share."""
 
 
+def positions_of(name: str) -> Positions:
+    """Returns how a model that cannot take relations sees the order of its tokens."""
+    return "t5" if name == parts.T5 else "learned"
+
+
 class EncoderClassifier(nn.Module):
     """A baseline whose last states of pairs, or of both people of a pair, are read as relations.
 
@@ -32,12 +38,14 @@ class EncoderClassifier(nn.Module):
       config: sizes. Fields that no such model has are not used.
       pairs: numbers of loops.
       num_nodes: N, for models that read a graph as tokens: the first N tokens are its nodes. None: all are.
+      ordered: whether the tokens of a model that cannot take relations have positions.
     """
 
     name_of: str
     config: TransformerConfig
     pairs: PairConfig
     num_nodes: int | None = None
+    ordered: bool = True
 
     def setup(self):
         config, hidden = self.config, self.config.intermediate_size
@@ -60,7 +68,7 @@ class EncoderClassifier(nn.Module):
                     heads,
                     hidden,
                     norm="post" if self.name_of == parts.BERT else "pre",
-                    positions="t5" if self.name_of == parts.T5 else "learned",
+                    positions=positions_of(self.name_of) if self.ordered else "none",
                     max_length=config.max_position_embeddings,
                 )
         if self.name_of != parts.EDGE_TRANSFORMER:
@@ -74,6 +82,7 @@ class EncoderClassifier(nn.Module):
         attention_mask: Bool[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
+        inputs_embeds: Float[Array, "B T D"] | None = None,
         relation_ids: Int[Array, "B T T"] | None = None,
         num_loops: int | None = None,
         ahead: int | Int[Array, ""] = 0,
@@ -82,6 +91,8 @@ class EncoderClassifier(nn.Module):
         nodes = self.tokens(input_ids)
         if token_type_ids is not None or self.is_initializing():
             nodes += self.segments(jnp.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
+        if inputs_embeds is not None:
+            nodes += inputs_embeds
         batch, length = input_ids.shape
         if relation_ids is None:
             relation_ids = jnp.full((batch, length, length), -1)

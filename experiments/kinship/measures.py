@@ -17,6 +17,7 @@ from experiments.kinship import pairs
 from experiments.kinship.config import Config
 from experiments.kinship.encoders import EncoderClassifier
 from experiments.kinship.inputs import Arrays
+from experiments.kinship.stories import StoryClassifier
 from experiments.runtime import mesh
 from folnet import kinship
 from folnet.tasks.clutrr_graphs import Published
@@ -87,7 +88,7 @@ class Tests:
 
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
     """Returns the logits of the classes for a batch from a reader; dropout is applied if a key is given."""
-    if isinstance(model, pairs.PairClassifier | EncoderClassifier):
+    if isinstance(model, pairs.PairClassifier | EncoderClassifier | StoryClassifier):
         every = apply(model, params, batch, dropout, num_loops=model.pairs.loops_of_tests)
         return pairs.asked(every[-1], batch["query"])[:, pairs.ASKED]
     return apply(model, params, batch, dropout).logits
@@ -101,9 +102,12 @@ def apply(
     **options: Any,
 ) -> Any:
     """Returns a model's outputs for a batch from a reader; dropout is applied if a key is given."""
+    rngs = None if dropout is None else {"dropout": dropout}
+    if isinstance(model, StoryClassifier):
+        story = batch["input_ids"], batch["mentions"], batch["names"]
+        return model.apply({"params": params}, *story, dropout is None, rngs=rngs, **options)
     atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
     texts = batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
-    rngs = None if dropout is None else {"dropout": dropout}
     return model.apply({"params": params}, *texts, dropout is None, rngs=rngs, **atoms, **options)
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from experiments import runtime
 from experiments.kinship.parts import PairConfig
 from folnet import FOLNetConfig, kinship
+from folnet.linear import normalize
 from folnet.looped import LoopedFOLNet, RelationHead
 
 CLASSES = len(kinship.RELATIONS) + 1
@@ -43,6 +44,11 @@ class PairClassifier(nn.Module):
         atoms = self.folnet.embeddings.relation[: kinship.NUM_EDGES]
         return [self.head(relation, atoms) for _, relation in states]
 
+    def given(self, relations: Float[Array, "B T T D2"]) -> Float[Array, "B T T C"]:
+        """Returns the logits of pairs about which `relation_embeds` says all that is known."""
+        base = normalize(jnp.moveaxis(relations, -1, 1), self.config.layer_norm_eps, axis=1)
+        return self.head(base, self.folnet.embeddings.relation[: kinship.NUM_EDGES])
+
 
 def asked(logits: Float[Array, "B T T C"], query: Int[Array, "B 2"]) -> Float[Array, "B C"]:
     """Returns the logits of the pair that each question is about."""
@@ -59,22 +65,36 @@ def loss(
 
     It is the cross-entropy of the question and, if all pairs are supervised, the mean one of the labelled
     pairs of the example, each averaged over the loops from the second, the first that can have composed three
-    facts. The first of `every` followed `ahead` loops.
+    facts. The first of `every` followed `ahead` loops. If the batch says which facts a story states, the
+    first are the logits before the loops, and their mean cross-entropy at these facts is added.
     """
     answers = jnp.asarray(ASKED)[batch["labels"]]
+    metrics = {}
+    read = jnp.zeros(())
+    if "facts" in batch:
+        stated, *every = every
+        facts = batch["facts"]
+        of_facts = optax.softmax_cross_entropy_with_integer_labels(stated, jnp.maximum(facts, 0))
+        read = jnp.sum(_mean_of(of_facts, facts))
+        hits = jnp.sum((facts >= 0) & (jnp.argmax(stated, axis=-1) == facts))
+        metrics["facts"] = hits, jnp.sum(facts >= 0)
     losses = []
     for logits in every:
         of_question = optax.softmax_cross_entropy_with_integer_labels(asked(logits, batch["query"]), answers)
         losses.append(of_question)
         if config.supervised:
             labels = batch["pairs"]
-            weights = labels >= 0
             of_pairs = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
-            count = jnp.maximum(jnp.sum(weights, axis=(1, 2)), 1)
-            losses[-1] += jnp.sum(weights * of_pairs, axis=(1, 2)) / count
+            losses[-1] += _mean_of(of_pairs, labels)
     taught = (jnp.arange(len(every)) + ahead > 0) | (len(every) == 1)
     total = jnp.sum(jnp.stack(losses) * taught[:, None]) / jnp.sum(taught)
     chosen = jnp.argmax(asked(every[-1], batch["query"])[:, ASKED], axis=-1)
     count = len(answers)
     right = jnp.sum(chosen == batch["labels"])
-    return runtime.Sums(total, count, {"accuracy": (right, count)})
+    return runtime.Sums(total + read, count, {"accuracy": (right, count), **metrics})
+
+
+def _mean_of(losses: Float[Array, "B T T"], labels: Int[Array, "B T T"]) -> Float[Array, "B"]:
+    """Returns each example's mean over the pairs with a label."""
+    weights = labels >= 0
+    return jnp.sum(weights * losses, axis=(1, 2)) / jnp.maximum(jnp.sum(weights, axis=(1, 2)), 1)

@@ -72,7 +72,7 @@ class SizeConfig:
 
 @dataclasses.dataclass
 class PairConfig:
-    """How models answer from the question's pair of people instead of their first token (graphs only).
+    """How models answer from the question's pair of people instead of their first token.
 
     Attributes:
         read: whether they do, and say what everyone is to everyone.
@@ -121,6 +121,50 @@ class PairConfig:
 
 
 @dataclasses.dataclass
+class ReadingConfig:
+    """The encoder of stories for models that answer for pairs; see `stories`. Without `pairs`, or for graphs,
+    nothing is read.
+
+    Attributes:
+        vocabulary: maximum number of word pieces, learned from published training stories; all words of
+            generated stories are pieces.
+        window: T, the largest number of tokens of a window: [CLS] and two sentences, or one.
+        windows: the largest number of windows of a story.
+        hidden_size: D1.
+        relation_size: D2 (FOLNet only).
+        num_hidden_layers: L.
+        num_attention_heads: H.
+        head_size: S (FOLNet only).
+        intermediate_size: width of the unary boolean operator or the feed-forward layers, unless matched.
+        relation_intermediate_size: width of the binary boolean operator (FOLNet only).
+        max_distance: the distance from which on all distances are treated alike (FOLNet only).
+    """
+
+    vocabulary: int = runtime.added(1500)
+    window: int = runtime.added(40)
+    windows: int = runtime.added(16)
+    hidden_size: int = runtime.added(64)
+    relation_size: int = runtime.added(8)
+    num_hidden_layers: int = runtime.added(2)
+    num_attention_heads: int = runtime.added(4)
+    head_size: int = runtime.added(16)
+    intermediate_size: int = runtime.added(128)
+    relation_intermediate_size: int = runtime.added(16)
+    max_distance: int = runtime.added(16)
+
+    def validate(self) -> None:
+        """Checks the fields that are not sizes of models; raises ValueError for an invalid one."""
+        for name, least in {"vocabulary": 100, "window": 8, "windows": 1}.items():
+            runtime.at_least(f"reading.{name}", getattr(self, name), least)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the encoder, as fields of its settings."""
+        own = ("vocabulary", "window", "windows")
+        return {name: size for name, size in dataclasses.asdict(self).items() if name not in own}
+
+
+@dataclasses.dataclass
 class DataConfig:
     """The problems and the form in which models read them.
 
@@ -144,7 +188,7 @@ class DataConfig:
         pool: number of training problems drawn before the start, from which batches are sampled; 0 draws new
             ones for each batch, about 10,000 per second, which is too slow for an accelerator.
         test_problems: number of problems in each test.
-        clutrr: folder of CLUTRR's files; the problems are then the published graphs with these lengths, and a
+        clutrr: folder of CLUTRR's files; the problems are then the published ones with these lengths, and a
             test has all of its problems. "" for generated problems.
         joined: whether half of the published training problems also have the facts of another one; see
             `folnet.tasks.clutrr_joined`. Otherwise training has all of them, whatever `pool` says.
@@ -225,7 +269,7 @@ class DataConfig:
                 raise ValueError(f"data.{name}: got {lengths}, expected increasing lengths, such as (2, 3)")
         if self.clutrr:
             plain = dict.fromkeys((*kinship.DISTRACTORS, "held_out_pairs", "held_out_chains"), 0)
-            for name, expected in {**plain, "form": GRAPH, "varied": False}.items():
+            for name, expected in {**plain, "varied": False}.items():
                 if (value := getattr(self, name)) != expected:
                     raise ValueError(
                         f"data.{name}: got {value!r}, expected {expected!r} with data.clutrr={self.clutrr!r}"

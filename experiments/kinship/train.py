@@ -19,8 +19,10 @@ import numpy as np
 from flax import linen as nn
 
 from experiments import runtime
-from experiments.kinship import figures, measures, pairs
+from experiments.kinship import figures, measures, pairs, stories
 from experiments.kinship.config import Config
+from experiments.kinship.stories import StoryClassifier
+from experiments.kinship.zoo import EXAMPLE
 from experiments.runtime.training import Program, Task
 from folnet import objective
 from folnet.tasks.clutrr_graphs import Published
@@ -85,13 +87,21 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
     count = len(source) if isinstance(source, Published) else config.data.pool
     pool = read(range(count)) if count else None
     rows, first = size // jax.process_count(), jax.process_index()
+    groups = stories.groups(pool["input_ids"]) if pool is not None and config.zoo.reads else []
 
     def problems(step: int) -> dict[str, Any]:
         if pool is None:
             start = step * size + first * rows
             return read(range(start, start + rows))
-        places = np.random.default_rng((config.seed, step)).integers(count, size=size)
-        return {name: array[places[first * rows :][:rows]] for name, array in pool.items()}
+        generator = np.random.default_rng((config.seed, step))
+        if not groups:
+            places = generator.integers(count, size=size)
+            return {name: array[places[first * rows :][:rows]] for name, array in pool.items()}
+        # Stories of similar lengths, so that little is padding; each story is as likely as any other.
+        width, members = groups[generator.choice(len(groups), p=[len(of) / count for _, of in groups])]
+        places = generator.choice(members, size=size)[first * rows :][:rows]
+        batch = {name: array[places] for name, array in pool.items()}
+        return batch | {name: batch[name][:, :width] for name in ("input_ids", "mentions")}
 
     def batches(step: int) -> dict[str, Any]:
         if not config.pairs.ahead:
@@ -104,7 +114,8 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
     """Returns `init(key)` for `runtime.fit`, which draws the model's initial parameters."""
-    return lambda key: model.init(key, np.zeros((1, 2), np.int32))["params"]
+    example = stories.EXAMPLE if isinstance(model, StoryClassifier) else (EXAMPLE,)
+    return lambda key: model.init(key, *(jnp.zeros(of.shape, of.dtype) for of in example))["params"]
 
 
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:

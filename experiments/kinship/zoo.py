@@ -12,11 +12,22 @@ import jax
 import jax.numpy as jnp
 
 from experiments import baselines
-from experiments.kinship import parts
+from experiments.kinship import parts, stories
 from experiments.kinship.encoders import EncoderClassifier
-from experiments.kinship.inputs import Graph, Listed, Reader, Room, Source, Text, Written, WrittenGraph
+from experiments.kinship.inputs import (
+    Graph,
+    Listed,
+    Reader,
+    Room,
+    Source,
+    Text,
+    Written,
+    WrittenGraph,
+    tokenizer,
+)
 from experiments.kinship.pairs import PairClassifier
-from experiments.kinship.parts import DataConfig, PairConfig, SizeConfig, naming
+from experiments.kinship.parts import DataConfig, PairConfig, ReadingConfig, SizeConfig, naming
+from experiments.kinship.stories import StoryClassifier
 from folnet import (
     FOLNet,
     FOLNetConfig,
@@ -30,6 +41,9 @@ from folnet.transformer import num_parameters
 EXAMPLE = jax.ShapeDtypeStruct((1, 2), jnp.int32)
 """Tokens, to count parameters."""
 
+Settings = FOLNetConfig | TransformerConfig
+Classifier = FOLNetForSequenceClassification | PairClassifier | EncoderClassifier | StoryClassifier
+
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
@@ -39,26 +53,37 @@ class Zoo:
         data: the problems.
         sizes: sizes of all models.
         pairs: how models answer from the question's pair of people, if they do.
-        match: operators of the FOLNet whose number of parameters all have; "" keeps the widths.
+        match: operators of the FOLNet whose number of parameters all have; "" keeps the widths. Models that
+            read stories match it with their encoder and again with the model of people.
+        reading: the encoder of stories, if models answer for pairs.
     """
 
     data: DataConfig
     sizes: SizeConfig
     pairs: PairConfig
     match: str
+    reading: ReadingConfig = dataclasses.field(default_factory=ReadingConfig)
+
+    @property
+    def reads(self) -> bool:
+        """Whether models read stories and answer for pairs."""
+        return self.pairs.read and self.data.form == parts.TEXT
 
     def takes_relations(self, name: str) -> bool:
         """Returns whether a model reads the graph as relations between pairs."""
         return self.data.form == parts.GRAPH and name not in parts.WITHOUT_RELATIONS
 
-    def settings(self, name: str, field: str = "model") -> FOLNetConfig | TransformerConfig:
+    def settings(self, name: str, field: str = "model") -> Settings:
         """Returns a model's settings, matched in parameters.
 
         Raises:
             ValueError: they are invalid; the message names `field`, which has the name.
         """
         if self.pairs.read:
-            return self._settings_for_pairs(field, name)
+            settings = self._settings_for_pairs(field, name)
+            if self.reads:
+                self._reader_settings(name, settings)  # checks them
+            return settings
         reference = self._folnet("match", self.match) if self.match else None
         if name not in parts.TRANSFORMERS:
             settings = self._folnet(field, name)
@@ -73,7 +98,7 @@ class Zoo:
                 return matched_to(reference, **changes)
             return self._transformer(changes)
 
-    def _settings_for_pairs(self, field: str, name: str) -> FOLNetConfig | TransformerConfig:
+    def _settings_for_pairs(self, field: str, name: str) -> Settings:
         if name not in parts.ENCODERS:
             settings = self._folnet(field, name)
         else:
@@ -85,11 +110,14 @@ class Zoo:
         target = num_for_pairs(self._folnet("match", self.match))
         loops = self.pairs.loops if name == parts.RGCN else 1  # other models have one set of weights
         with naming(f"{field}={name!r}: match"):
-            return settings.replace(intermediate_size=matched_for_pairs(name, settings, target, loops))
+            width = matched_for_pairs(name, settings, target, loops, ordered=not self.reads)
+            return settings.replace(intermediate_size=width)
 
-    def make(self, name: str) -> FOLNetForSequenceClassification | PairClassifier | EncoderClassifier:
+    def make(self, name: str) -> Classifier:
         """Returns a model, which classifies from its first token or, with `pairs.read`, all pairs."""
         settings = self.settings(name)
+        if self.reads:
+            return StoryClassifier(name, self._reader_settings(name, settings), settings, self.pairs)
         if not self.pairs.read:
             return FOLNetForSequenceClassification(settings)
         listed = name in parts.WITHOUT_RELATIONS
@@ -104,9 +132,56 @@ class Zoo:
             people = self.data.room(source).people
             names = self.data.largest().people if pairs.people == parts.NAMED else 0
             return Graph(people, self.data.inverses, pairs.read, marked, names, within, rules, pairs.selves)
+        if self.reads:
+            reading = self.reading
+            return stories.Stories(
+                stories.tokenizer_of(self.data, reading.vocabulary),
+                self._vocabulary,
+                self.data.room(source).people,
+                self.data.largest().people,
+                reading.windows,
+                reading.window,
+                within,
+                rules,
+                pairs.selves,
+            )
         if pairs.read:
             return Listed(self.data.largest(), marked, self.data.spread, within, rules, pairs.selves)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
+
+    @property
+    def _vocabulary(self) -> int:
+        """The number of words in the vocabulary of stories; it does not depend on published files."""
+        return self.reading.vocabulary if self.data.clutrr else tokenizer().vocab_size
+
+    def _reader_settings(self, name: str, people: Settings) -> Settings:
+        """Returns the settings of a story's encoder, matched in parameters as the whole model is.
+
+        Raises:
+            ValueError: they are invalid, or no width has as many parameters.
+        """
+        shared = {"vocab_size": self._vocabulary + self.data.largest().people, "absolute_position": False}
+        own = {"operators": name, "relative_position": "folnet"}
+        rest: dict[str, Any] = {
+            "initializer_range": self.sizes.initializer_range,
+            "hidden_dropout_prob": self.sizes.hidden_dropout_prob,
+            "attention_probs_dropout_prob": self.sizes.attention_probs_dropout_prob,
+            "dtype": self.sizes.dtype,
+        }
+        with naming("reading"):
+            if isinstance(people, FOLNetConfig):
+                settings: Any = FOLNetConfig.from_dict(self.reading.sizes | rest | shared | own)
+            else:
+                known = {key.name for key in dataclasses.fields(TransformerConfig)}
+                sizes = {key: size for key, size in self.reading.sizes.items() if key in known}
+                lengths = {"max_position_embeddings": self.reading.window}
+                settings = TransformerConfig.from_dict(sizes | rest | shared | lengths)
+            if not self.match or name == self.match:
+                return settings
+            ours = self._folnet("match", self.match)
+            target = num_of_stories(self.match, self._reader_settings(self.match, ours), ours)
+            width = matched_for_stories(name, settings, people, target)
+            return settings.replace(intermediate_size=width)
 
     def _written(self, room: Room) -> Written:
         kind = Text if self.data.form == parts.TEXT else WrittenGraph
@@ -114,6 +189,11 @@ class Zoo:
 
     def _check_encoder(self, name: str) -> None:
         """Checks what a baseline that answers for pairs cannot do."""
+        if self.reads and name not in parts.WITHOUT_RELATIONS:
+            raise ValueError(
+                f"model: got {name!r}, expected a FOLNet's operators or one of "
+                f"{', '.join(map(repr, parts.WITHOUT_RELATIONS))} with stories"
+            )
         if self.pairs.people == parts.ALIKE and name in parts.WITHOUT_RELATIONS:
             raise ValueError(f"pairs.people: got 'alike', expected names or marks with the model {name!r}")
         if self.data.inverses:
@@ -130,6 +210,11 @@ class Zoo:
     def _inputs(self, name: str) -> dict[str, Any]:
         """Returns the settings that depend on a model's inputs and on the number of classes."""
         classes = {"num_labels": len(kinship.TARGETS)}
+        if self.reads:
+            people = self.data.largest().people
+            names = people if name in parts.ENCODERS else 0
+            relations = {"relation_vocab_size": kinship.RELATION_VOCAB_SIZE}
+            return classes | relations | {"vocab_size": kinship.VOCAB_SIZE + names}
         if self.takes_relations(name):
             relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
             # Names have their tokens where the question is marked, too, so that both have as many parameters.
@@ -156,7 +241,7 @@ class Zoo:
                 f"{field}: got {operators!r}, expected a FOLNet's operators, such as 'jmc.atp'"
                 + (f", or one of {', '.join(map(repr, parts.TRANSFORMERS))}" if field != "match" else "")
             )
-        relative = "folnet" if self.data.form == parts.TEXT else "none"
+        relative = "folnet" if self.data.form == parts.TEXT and not self.reads else "none"
         own = {"operators": operators, "relative_position": relative}
         with naming(f"{field}={operators!r}"):
             sizes = dataclasses.asdict(self.sizes)
@@ -170,12 +255,16 @@ def num_of(settings: FOLNetConfig) -> int:
 
 
 def of_pairs(
-    name: str, settings: FOLNetConfig | TransformerConfig, pairs: PairConfig, num_nodes: int | None = None
+    name: str,
+    settings: Settings,
+    pairs: PairConfig,
+    num_nodes: int | None = None,
+    ordered: bool = True,
 ) -> PairClassifier | EncoderClassifier:
     """Returns a model that answers for all pairs of its first `num_nodes` tokens; None for all."""
     if isinstance(settings, FOLNetConfig):
         return PairClassifier(settings, pairs)
-    return EncoderClassifier(name, settings, pairs, num_nodes)
+    return EncoderClassifier(name, settings, pairs, num_nodes, ordered)
 
 
 @functools.cache
@@ -186,14 +275,32 @@ def num_for_pairs(settings: FOLNetConfig) -> int:
 
 @functools.cache
 def matched_for_pairs(
-    name: str, settings: FOLNetConfig | TransformerConfig, parameters: int, loops: int
+    name: str, settings: Settings, parameters: int, loops: int, ordered: bool = True
 ) -> int:
     """Returns the width at which a model that answers for all pairs has about so many parameters."""
     pairs = PairConfig(read=True, loops=loops)
     return baselines.matched(
-        lambda width: of_pairs(name, settings.replace(intermediate_size=width), pairs),
+        lambda width: of_pairs(name, settings.replace(intermediate_size=width), pairs, ordered=ordered),
         parameters,
         EXAMPLE,
+        candidates=range(1, 1025),
+    )
+
+
+@functools.cache
+def num_of_stories(name: str, text: Settings, people: Settings) -> int:
+    """Returns the number of parameters of a model that reads stories, from shapes alone."""
+    return baselines.count(StoryClassifier(name, text, people, PairConfig(read=True)), *stories.EXAMPLE)
+
+
+@functools.cache
+def matched_for_stories(name: str, text: Settings, people: Settings, parameters: int) -> int:
+    """Returns the encoder's width at which a model that reads stories has about so many parameters."""
+    pairs = PairConfig(read=True)
+    return baselines.matched(
+        lambda width: StoryClassifier(name, text.replace(intermediate_size=width), people, pairs),
+        parameters,
+        *stories.EXAMPLE,
         candidates=range(1, 1025),
     )
 

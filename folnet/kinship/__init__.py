@@ -71,7 +71,17 @@ from folnet.kinship.splits import (
     relations_of,
     targets,
 )
-from folnet.kinship.text import NAMES, TEMPLATES, WORDS, Story, answer_sentence, explain, question, tell
+from folnet.kinship.text import (
+    NAMES,
+    TEMPLATES,
+    WORDS,
+    Story,
+    Told,
+    answer_sentence,
+    explain,
+    question,
+    tell,
+)
 
 __all__ = [
     "COMPOSITIONS",
@@ -99,6 +109,7 @@ __all__ = [
     "Step",
     "Story",
     "Symbols",
+    "Told",
     "all_chains",
     "answer_sentence",
     "check_disjoint",
@@ -237,6 +248,10 @@ class Kinship:
     def story(self, index: int | np.integer, *, shuffle: bool = True) -> Story:
         """Generates a problem as text; names, wording and (with `shuffle`) order depend on the index."""
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
+
+    def told(self, index: int | np.integer) -> Told:
+        """Returns the story of a problem with people by number."""
+        return self.story(index).told
 
     def _attempt(
         self, uniform: Callable[[], float], relation: int, length: int, distractors: Mapping[Distractor, int]

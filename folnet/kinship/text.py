@@ -83,6 +83,9 @@ TEMPLATES = tuple(
 )
 """[relation]: sentences with placeholders {x} and {y}."""
 
+Told = tuple[str | int, ...]
+"""A story as its words and the people in it, by number: pieces of text and people in their order."""
+
 _OTHER = "How is related to? and so the of."  # questions and proofs
 
 WORDS = tuple(
@@ -117,6 +120,12 @@ class Story:
     def text(self) -> str:
         """The sentences of the facts: the first text for `WordPieceTokenizer`."""
         return " ".join(sentence.text for sentence in self.sentences)
+
+    @property
+    def told(self) -> Told:
+        """The text with people by number."""
+        pieces = re.split(rf"\b({'|'.join(self.names)})\b", self.text)
+        return tuple(self.names.index(piece) if place % 2 else piece for place, piece in enumerate(pieces))
 
     @property
     def question(self) -> str:

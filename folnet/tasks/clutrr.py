@@ -56,7 +56,9 @@ TEST_LENGTHS = range(2, 11)
 """Numbers of relations in test chains."""
 
 _TASK = re.compile(r"task_\d+\.(\d+)")
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+"""A name in a story."""
+
 _COPY = "https://raw.githubusercontent.com/kliang5/CLUTRR_huggingface_dataset/main"
 _ORIGINAL = "https://drive.google.com/file/d/1SEq_e1IVCDDzsBIBhoUQ5pOVH5kxRoZF/view"
 
@@ -179,7 +181,7 @@ class ClutrrTask(SequenceTask):
         if self.released:
             story, question = story.strip(), query.strip()
         else:
-            story = _BRACKETS.sub(r"\1", story).strip()
+            story = BRACKETS.sub(r"\1", story).strip()
             question = self.question.format(first=names[0], second=names[1])
         if not story:
             raise row.damaged("empty story")

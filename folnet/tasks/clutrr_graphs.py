@@ -1,7 +1,9 @@
 """CLUTRR's published stories as graphs: the facts behind a story, without its words.
 
 This is the setting of Minervini et al. (2020) and Bergen et al. (2021). Facts and questions come from the
-columns `story_edges`, `edge_types` and `query_edge`, which both forms of the files have.
+columns `story_edges`, `edge_types` and `query_edge`, which both forms of the files have. The words are there
+too, with the people in them by number, as Sinha et al. (2019) anonymize names: those of the tests hardly
+occur in training.
 """
 
 import ast
@@ -14,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from folnet.kinship import NUM_EDGES, RELATIONS, TARGETS, Fact, Problem
+from folnet.kinship import NUM_EDGES, RELATIONS, TARGETS, Fact, Problem, Told
 from folnet.kinship.rules import Pair
-from folnet.tasks.clutrr import CLUTRR, TEST_LENGTHS, ClutrrTask, Row
+from folnet.tasks.clutrr import BRACKETS, CLUTRR, TEST_LENGTHS, ClutrrTask, Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +97,26 @@ class Published:
 
     def __getitem__(self, index: int | np.integer) -> Problem:
         """Returns the problem with an index; raises ValueError if there is none."""
+        return self.problems[self._checked(index)]
+
+    def told(self, index: int | np.integer) -> Told:
+        """Returns the story of a problem, with people by number.
+
+        Raises:
+            ValueError: there is no such problem, or the files do not say who is who in a story.
+        """
+        return self._stories[self._checked(index)]
+
+    @functools.cached_property
+    def _stories(self) -> tuple[Told, ...]:
+        place = self.directory, self.train_lengths, self.split
+        every = zip(_problems(*place), _stories(*place), strict=True)
+        return tuple(story for problem, story in every if problem.length in self.lengths)
+
+    def _checked(self, index: int | np.integer) -> int:
         if not 0 <= index < len(self):
             raise ValueError(f"index: got {index}, expected 0 to {len(self) - 1}")
-        return self.problems[index]
+        return int(index)
 
     def draw(self, indices: Iterable[int | np.integer]) -> list[Problem]:
         """Returns the problems with the given indices."""
@@ -106,8 +125,18 @@ class Published:
 
 @functools.cache
 def _problems(directory: str, train_lengths: tuple[int, ...], split: str) -> tuple[Problem, ...]:
+    return problems(_task(train_lengths), directory, split)
+
+
+@functools.cache
+def _stories(directory: str, train_lengths: tuple[int, ...], split: str) -> tuple[Told, ...]:
+    rows = _task(train_lengths).rows(directory, split, "story", "story_edges", "genders")
+    return tuple(_story(row, place) for place, row in enumerate(rows))
+
+
+def _task(train_lengths: tuple[int, ...]) -> ClutrrTask:
     (task,) = (task for task in CLUTRR if task.lengths == train_lengths)
-    return problems(task, directory, split)
+    return task
 
 
 def problems(task: ClutrrTask, directory: str | os.PathLike[str], split: str) -> tuple[Problem, ...]:
@@ -139,7 +168,7 @@ def _problem(row: Row, place: int) -> Problem:
     if answer not in TARGETS:
         names = ", ".join(RELATIONS[target] for target in TARGETS)
         raise row.damaged(f"got the relation {row.relation!r}, expected one of {names}")
-    number = np.random.default_rng(place).permutation(len(people)).tolist()
+    number = _numbers(place, len(people))
     return Problem(
         num_people=len(people),
         facts=tuple(
@@ -151,6 +180,25 @@ def _problem(row: Row, place: int) -> Problem:
         answer=answer,
         proof=(),
     )
+
+
+def _story(row: Row, place: int) -> Told:
+    """Returns a row's story, with people as `_problem` numbers them: `genders` has their names in order."""
+    names = [entry.partition(":")[0] for entry in row.fields["genders"].split(",")]
+    people = len({person for edge in _read(row, "story_edges", list) for person in _pair(row, edge)})
+    pieces = BRACKETS.split(row.fields["story"])
+    if len(names) != people or set(names) != set(pieces[1::2]) or len(set(names)) != people:
+        raise row.damaged(
+            f"got {row.fields['genders']!r:.60} in genders, expected the names of {people} people, who "
+            "are all in the story"
+        )
+    number = dict(zip(names, _numbers(place, people), strict=True))
+    return tuple(number[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+def _numbers(place: int, people: int) -> list[int]:
+    """Draws the numbers of the people of the problem in a row."""
+    return np.random.default_rng(place).permutation(people).tolist()
 
 
 def _read(row: Row, column: str, kind: type) -> Any:

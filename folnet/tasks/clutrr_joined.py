@@ -5,11 +5,12 @@ are not related by any rule, as a model meets them in the longer stories of the 
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from folnet.kinship import Fact, Problem, deduce
+from folnet.kinship import Fact, Problem, Told, deduce
 from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr_graphs import Published
 
@@ -57,26 +58,52 @@ class Joined:
 
     def __getitem__(self, index: int | np.integer) -> Problem:
         """Returns the problem with a nonnegative index."""
-        problems, generator = self.source.problems, np.random.default_rng((self.seed, int(index), 6))
-        problem = problems[int(index) % len(problems)]
+        return self._joined(int(index))[0].problem
+
+    def told(self, index: int | np.integer) -> Told:
+        """Returns the story of a problem with people by number: one after the other, in random order."""
+        joint, places = self._joined(int(index))
+        stories = [
+            tuple(numbers[piece] if isinstance(piece, int) else piece for piece in self.source.told(place))
+            for place, numbers in zip(places, (joint.first, joint.second), strict=False)
+        ]
+        order = np.random.default_rng((self.seed, int(index), 7)).permutation(len(stories))
+        return sum((stories[place] for place in order), ())
+
+    def _joined(self, index: int) -> "tuple[Joint, list[int]]":
+        """Returns a problem and the places of the one or two of the source that are in it."""
+        problems, generator = self.source.problems, np.random.default_rng((self.seed, index, 6))
+        here = index % len(problems)
+        problem = problems[here]
+        alone = Joint(problem, range(problem.num_people), ()), [here]
         if generator.random() < 0.5:
-            return problem
+            return alone
         for _ in range(_ATTEMPTS):
-            other = problems[int(generator.integers(len(problems)))]
+            there = int(generator.integers(len(problems)))
+            other = problems[there]
             places = int(generator.integers(problem.num_people)), int(generator.integers(other.num_people))
             if len({*_genders(problem)[places[0]], *_genders(other)[places[1]]}) > 1:
                 continue
-            found = join(problem, other, *places, generator)
+            joint = join(problem, other, *places, generator)
+            found = joint.problem
             if deduce(found.facts, rules=self.rules).between(*found.query) == [found.answer]:
-                return found
-        return problem
+                return joint, [here, there]
+        return alone
 
     def draw(self, indices: Iterable[int | np.integer]) -> list[Problem]:
         """Returns the problems with the given indices."""
         return [self[index] for index in indices]
 
 
-def join(first: Problem, second: Problem, x: int, y: int, generator: np.random.Generator) -> Problem:
+class Joint(NamedTuple):
+    """A problem with the facts of two, and the numbers in it of the people of the first and of the second."""
+
+    problem: Problem
+    first: Sequence[int]
+    second: Sequence[int]
+
+
+def join(first: Problem, second: Problem, x: int, y: int, generator: np.random.Generator) -> Joint:
     """Returns the first problem with the facts of the second, whose person y is the first's person x.
 
     The people are numbered anew, in random order.
@@ -87,7 +114,7 @@ def join(first: Problem, second: Problem, x: int, y: int, generator: np.random.G
     place = [x if person == y else next(others) for person in range(second.num_people)]
     moved = [Fact(place[fact.x], fact.relation, place[fact.y]) for fact in second.facts]
     facts = [Fact(number[a], relation, number[b]) for a, relation, b in (*first.facts, *moved)]
-    return Problem(
+    problem = Problem(
         num_people=count,
         facts=tuple(facts),
         kinds=(*first.kinds, *("irrelevant",) * len(moved)),
@@ -95,6 +122,7 @@ def join(first: Problem, second: Problem, x: int, y: int, generator: np.random.G
         answer=first.answer,
         proof=(),
     )
+    return Joint(problem, number[: first.num_people], [number[person] for person in place])
 
 
 def _genders(problem: Problem) -> list[set[int]]:

@@ -83,6 +83,17 @@ def test_a_story_read_back_has_the_stated_answer(stories):
         assert found == {story.answer}
 
 
+def test_people_are_told_by_number(stories):
+    """Putting the names back gives the text; nothing else has one in it."""
+    for place, story in enumerate(stories[:50]):
+        named = (story.names[part] if isinstance(part, int) else part for part in story.told)
+        assert "".join(named) == story.text
+        words = {word for part in story.told if isinstance(part, str) for word in re.findall(r"\w+", part)}
+        assert not words & set(story.names)
+        assert {part for part in story.told if isinstance(part, int)} == set(range(story.problem.num_people))
+        assert SOURCE.told(place) == SOURCE.story(place).told
+
+
 def test_names_are_different_people(stories):
     """Each name in a story is one person; all names occur."""
     for story in stories:

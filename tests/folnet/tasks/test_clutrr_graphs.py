@@ -101,3 +101,44 @@ def test_unknown_data_sets_splits_and_lengths_are_named(tmp_path):
         Published(folder, (2, 3), "test", 11)
     with pytest.raises(ValueError, match=r"expected clutrr23's train: .*1\.2,1\.3_train\.csv"):
         len(Published(folder, (2, 3)))
+
+
+SAID = '"[Ann]\'s son, [Bob], sang. His brother [Cy] and [Ann]."'
+
+
+def told_row(number, k=2, story=SAID, genders="Ann:female,Bob:male,Cy:male"):
+    """Returns a row of the authors' files with this story about three people."""
+    row = original_row(number, k=k).replace("[Jason] sat. [Lewis] ran.", story)
+    return row.replace("Jason:male", f'"{genders}"')
+
+
+def test_stories_have_their_people_by_number(tmp_path):
+    """`genders` names the people in the order in which the edges number them."""
+    rows = [told_row(number, 2 + number % 2) for number in range(6)]
+    rows = [row.replace(HERE, THERE) if number % 2 else row for number, row in enumerate(rows)]
+    small_tasks.write(tmp_path / "1.2,1.3_train.csv", csv(ORIGINAL, *rows))
+    source = Published(str(tmp_path), (2, 3))
+    numbers = set()
+    for place, problem in enumerate(source.problems):
+        ann, bob = problem.facts[0].x, problem.facts[0].y
+        (cy,) = {0, 1, 2} - {ann, bob}
+        assert source.told(place) == (
+            *("", ann, "'s son, ", bob, ", sang. His brother ", cy, " and ", ann, "."),
+        )
+        numbers.add((ann, bob))
+    assert len(numbers) > 1
+    with pytest.raises(ValueError, match="index: got 6, expected 0 to 5"):
+        source.told(6)
+
+
+@pytest.mark.parametrize(
+    "genders", ["Ann:female,Bob:male", "Ann:female,Bob:male,Bob:male", "Ann:female,Bob:male,Dan:male"]
+)
+def test_stories_whose_people_are_unknown_are_refused(genders, tmp_path):
+    rows = told_row(0), told_row(1, genders=genders)
+    small_tasks.write(tmp_path / "1.2,1.3_train.csv", csv(ORIGINAL, *rows))
+    source = Published(str(tmp_path), (2, 3))
+    assert len(source) == 2
+    message = rf"1.2,1.3_train.csv, line 3: got '{genders}' in genders, expected the names of 3 people"
+    with pytest.raises(ValueError, match=message):
+        source.told(0)

@@ -56,20 +56,42 @@ def test_half_of_the_problems_have_another_ones_facts_too(joined):
     assert joined[60] != joined[0] or joined[120] != joined[0]
 
 
+def test_stories_are_joined_as_their_problems_are(monkeypatch, joined):
+    """Their people have the numbers of the problem, and either story may come first."""
+    monkeypatch.setattr(Published, "told", lambda self, index: spoken(self[index]))
+    first, longer = set(), 0
+    for index in range(180):
+        problem, told = joined[index], joined.told(index)
+        own, both = spoken(joined.source[index % 60]), spoken(problem)
+        if len(both) == len(own):
+            assert told == both
+            continue
+        longer += 1
+        assert told in (both, both[len(own) :] + both[: len(own)])
+        first.add(told == both)
+    assert longer > 40
+    assert first == {True, False}
+
+
+def spoken(problem: kinship.Problem) -> kinship.Told:
+    """Says the facts of a problem as person, relation, person."""
+    return tuple(piece for x, r, y in problem.facts for piece in (x, kinship.RELATIONS[r], y))
+
+
 def test_two_problems_share_one_person():
     first, second = kinship.Kinship(1, (3,))[0], kinship.Kinship(1, (2,))[0]
     numbers = set()
     for seed in range(20):
-        both = join(first, second, 1, 2, np.random.default_rng(seed))
+        both, of_first, of_second = join(first, second, 1, 2, np.random.default_rng(seed))
         assert both.num_people == first.num_people + second.num_people - 1
         mine, theirs = both.facts[:3], both.facts[3:]
         assert relations(mine) == relations(first.facts)
         assert relations(theirs) == relations(second.facts)
         (shared,) = {p for x, _, y in mine for p in (x, y)} & {p for x, _, y in theirs for p in (x, y)}
-        of_first = {mine[i].x: first.facts[i].x for i in range(3)} | {
-            mine[i].y: first.facts[i].y for i in range(3)
-        }
-        assert of_first[shared] == 1
-        assert [of_first[person] for person in both.query] == list(first.query)
+        for of, own, numbers_of in ((first, mine, of_first), (second, theirs, of_second)):
+            told = [(numbers_of[fact.x], numbers_of[fact.y]) for fact in of.facts]
+            assert told == [(fact.x, fact.y) for fact in own]
+        assert of_first[1] == of_second[2] == shared
+        assert both.query == tuple(of_first[person] for person in first.query)
         numbers.add(shared)
     assert len(numbers) > 3
