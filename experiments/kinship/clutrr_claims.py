@@ -9,7 +9,7 @@ from typing import Any
 from experiments import runtime
 from experiments.kinship import measures, parts
 from experiments.kinship.claims import LAYERS, LOOPED, MARKED, READERS, SEARCH_STEPS, figures_of, measure
-from experiments.kinship.config import Config
+from experiments.kinship.config import Config, get_config
 from experiments.runtime.claims import Claim, Comparison, Model, Run, equal_time
 
 STEPS = 4000
@@ -108,8 +108,7 @@ def _published(name: str, lengths: tuple[int, ...], target: float | None) -> Com
 CLUTRR_K23 = _published("clutrr.graph.k23", (2, 3), None)
 CLUTRR_K234 = _published("clutrr.graph.k234", (2, 3, 4), 0.95)
 
-LONGER = range(5, 11)
-STORY_STEPS = 9000
+STORIES = get_config("stories")
 
 
 def measure_stories(run: Run) -> dict[str, Any]:
@@ -125,30 +124,9 @@ def measure_stories(run: Run) -> dict[str, Any]:
 
 def _stories(model: str, parts_of_batch: int) -> Config:
     """Returns the config of a model that reads stories."""
-    pairs = dataclasses.replace(
-        LOOPED.pairs, selves=True, test_loops=16, people=parts.ALIKE if "." in model else parts.NAMED
-    )
-    data = dataclasses.replace(
-        LOOPED.data,
-        form=parts.TEXT,
-        clutrr="clutrr",
-        joined=True,
-        pool=40_000,
-        irrelevant=0,
-        varied=False,
-        train_lengths=(2, 3, 4),
-    )
-    return dataclasses.replace(
-        LOOPED,
-        model=model,
-        match="jmc.atp",
-        metric_lengths=tuple(LONGER),
-        pairs=pairs,
-        data=data,
-        accumulate=parts_of_batch,
-        eval_batch_size=20,
-        eval_every=STORY_STEPS,
-    )
+    people = parts.ALIKE if model == STORIES.model else parts.NAMED
+    pairs = dataclasses.replace(STORIES.pairs, people=people)
+    return dataclasses.replace(STORIES, model=model, pairs=pairs, accumulate=parts_of_batch)
 
 
 _OURS = 0.1215
@@ -182,8 +160,8 @@ CLUTRR_TEXT = Comparison(
             _stories(model, parts_of_batch),
             parameters,
             {
-                "equal_steps": STORY_STEPS,
-                "equal_time": equal_time(STORY_STEPS, _OURS, seconds, multiple_of=200),
+                "equal_steps": STORIES.steps,
+                "equal_time": equal_time(STORIES.steps, _OURS, seconds, multiple_of=200),
             },
             search=tuple({"lr": lr} for lr in (1e-3, 2e-3, 4e-3)),
             step_seconds=seconds,

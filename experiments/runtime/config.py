@@ -1,24 +1,31 @@
 """Run configs: typed dataclasses with presets, checked before anything is computed or written."""
 
 import dataclasses
+import importlib.util
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import jax
 
 from experiments.runtime.mesh import Layout
 
+TENSORBOARD: Final = "tensorboard"
+WANDB: Final = "wandb"
+MLFLOW: Final = "mlflow"
+LOGS = {TENSORBOARD: "tensorboardX", WANDB: "wandb", MLFLOW: "mlflow"}
+"""The modules with which logs are written; see `runtime.logs`."""
 
-def resumable(default: Any) -> Any:
+
+def resumable(default: Any, *, added: bool = False) -> Any:
     """Declares a config field, with an immutable default, that may change when a run is continued.
 
     Use it only for fields that do not affect the parameters at a given step. `steps` itself may only
     increase. An experiment whose learning-rate schedule depends on `steps` redeclares that field without
-    this marker.
+    this marker. `added` is as the function of this name.
     """
-    return dataclasses.field(default=default, metadata={"resumable": True})
+    return dataclasses.field(default=default, metadata={"resumable": True, "added": added})
 
 
 def added(default: Any) -> Any:
@@ -27,6 +34,23 @@ def added(default: Any) -> Any:
     Use it only if runs without the field did what its default means.
     """
     return dataclasses.field(default=default, metadata={"added": True})
+
+
+def check_logs(names: tuple[str, ...]) -> None:
+    """Checks that logs are known, named once, and that their libraries are installed.
+
+    Raises:
+        ValueError: with the way to install what is missing.
+    """
+    if unknown := [name for name in names if name not in LOGS]:
+        raise ValueError(f"log: got {unknown[0]!r}, expected some of {', '.join(map(repr, LOGS))}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"log: got {names}, expected each once")
+    for name in names:
+        if importlib.util.find_spec(LOGS[name]) is None:
+            raise ValueError(
+                f"log: got {name!r}, expected {LOGS[name]} to be installed (pip install 'logic-zoo[{name}]')"
+            )
 
 
 @dataclasses.dataclass
@@ -59,7 +83,9 @@ class RunConfig:
         session_seconds: time in seconds, from the start of this process, after which it saves its state and
             stops, at the end of a log interval; 0 means no limit. For time-limited machines: the same command
             continues the run.
-        tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
+        tensorboard: also write TensorBoard events, as "tensorboard" in `log` does.
+        log: other logs to write, some of "tensorboard", "wandb" and "mlflow" (--log=NAME,NAME); see
+            `runtime.logs`. Each needs the extra of its name.
         init_from: weights to start from: a run's directory, a released folder or its name, or a folder for
             `from_pretrained`; "" starts from random parameters. What does not fit by name and shape keeps its
             random values and is reported. Baselines start from random parameters.
@@ -80,6 +106,7 @@ class RunConfig:
     max_seconds: float = resumable(0.0)
     session_seconds: float = resumable(0.0)
     tensorboard: bool = resumable(False)
+    log: tuple[str, ...] = resumable((), added=True)
     init_from: str = added("")
     init_optimizer: bool = added(False)
 
@@ -103,6 +130,7 @@ class RunConfig:
                 f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}, or 0"
             )
         at_least("checkpoint_every", self.checkpoint_every, 1)
+        check_logs(self.logs)
         if self.init_optimizer and not self.init_from:
             raise ValueError("init_optimizer: got True, expected False without init_from")
         for name in ("checkpoint_every", "eval_every"):
@@ -111,6 +139,12 @@ class RunConfig:
                     f"{name}: got {getattr(self, name)}, expected a multiple of log_every={self.log_every}, "
                     "since the state is available only between log intervals"
                 )
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The logs to write besides `metrics.jsonl`."""
+        first = (TENSORBOARD,) if self.tensorboard and TENSORBOARD not in self.log else ()
+        return first + self.log
 
     def is_over(self, step: int, train_seconds: float) -> bool:
         """Returns whether a run has reached `steps` or `max_seconds` (`session_seconds` does not count)."""

@@ -18,6 +18,7 @@ from absl import app, flags, logging
 import logic_zoo
 from experiments.runtime import memory, mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
+from experiments.runtime.config import LOGS
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
@@ -38,10 +39,10 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     `--mesh`, `--fsdp` and `--keep_blocks`, and for several processes `--distributed`,
     `--coordinator_address`, `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a
     preset's name, `quick` or `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)`
-    returns a config. The experiment's shorthands stand for fields. Invalid flags and a workdir that belongs
-    to another run are reported in one line, with exit status 2, before anything is computed or written. A run
-    that stops because its loss is not finite exits with status 1; one stopped by SIGTERM exits with 143. Both
-    print the checkpoint from which the run can continue.
+    returns a config. The experiment's shorthands stand for fields, and --log=NAME,NAME for `log`. Invalid
+    flags and a workdir that belongs to another run are reported in one line, with exit status 2, before
+    anything is computed or written. A run that stops because its loss is not finite exits with status 1; one
+    stopped by SIGTERM exits with 143. Both print the checkpoint from which the run can continue.
 
     Args:
         experiment: the experiment to run.
@@ -181,10 +182,19 @@ def config_file(experiment: Experiment, value: str) -> str:
 
 
 def _without_shorthands(experiment: Experiment, argv: Sequence[str]) -> list[str]:
-    """Replaces the experiment's shorthands by fields, and names their preset unless another is named."""
+    """Replaces the experiment's shorthands and --log by fields.
+
+    The former's preset is named unless another is.
+    """
     found, used = [], False
     for argument in argv:
         flag, separator, value = argument.partition("=")
+        if flag in ("-log", "--log"):
+            names = tuple(name.strip() for name in value.split(",") if name.strip())
+            if not names:
+                raise flags.Error(f"{flag}: got no value, expected {flag}=NAME,NAME of {', '.join(LOGS)}")
+            found.append(f"--config.log={names!r}")
+            continue
         field = experiment.shorthands.get(flag.lstrip("-")) if flag.startswith("-") else None
         if field is not None and not separator:
             raise flags.Error(f"{flag}: got no value, expected {flag}=VALUE")

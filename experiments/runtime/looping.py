@@ -20,10 +20,19 @@ import jax
 from experiments.runtime import processes, starting
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.config import RunConfig
+from experiments.runtime.logs import open_logs
 from experiments.runtime.metrics import MetricsWriter, plain
 from experiments.runtime.progress import Progress
 from experiments.runtime.training import PyTree
-from experiments.runtime.workdir import Workdir, WorkdirError, config_lines, params_sha256, surroundings
+from experiments.runtime.workdir import (
+    Workdir,
+    WorkdirError,
+    config_dict,
+    config_lines,
+    flatten,
+    params_sha256,
+    surroundings,
+)
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -182,7 +191,12 @@ def loop(
             )
         directory.write_summary(None)
 
-        writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
+        described = {"project": config.experiment, "settings": flatten(config_dict(config))}
+        writer = MetricsWriter(
+            directory.path,
+            step,
+            logs=lambda: open_logs(config.logs, directory.path, step, **described),
+        )
         stack.callback(writer.close)
         limits = [config.max_seconds - train_seconds] if config.max_seconds else []
         limits += [config.session_seconds] if config.session_seconds else []

@@ -1,13 +1,14 @@
-"""The metrics of a run: `metrics.jsonl`, one JSON object per line, and optionally TensorBoard events."""
+"""The metrics of a run: `metrics.jsonl`, one JSON object per line."""
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.runtime import processes
+from experiments.runtime.logs import Log
 from experiments.runtime.workdir import whole
 
 
@@ -59,30 +60,22 @@ class MetricsWriter:
     With several processes, only the first writes.
     """
 
-    def __init__(self, workdir: Path, step: int, *, tensorboard: bool = False):
+    def __init__(self, workdir: Path, step: int, *, logs: Callable[[], Sequence[Log]] = tuple):
         """Opens the file and drops the lines after `step`, the checkpoint from which the run continues.
 
-        Raises:
-            ValueError: if `tensorboard` is set and tensorboardX is not installed.
+        `logs` opens others that get the same numbers; it is called by the process that writes.
         """
         path = workdir / "metrics.jsonl"
-        self._board = self._file = None
+        self._file = None
+        self._logs: Sequence[Log] = ()
         kept = [record for record in read(path) if record["step"] <= step]
         self.last = kept[-1] if kept else None
         if not processes.is_first():
             return
-        if tensorboard:
-            try:
-                from tensorboardX import SummaryWriter
-            except ImportError as error:
-                raise ValueError(
-                    "tensorboard: got True, expected tensorboardX to be installed "
-                    "(pip install 'logic-zoo[tensorboard]')"
-                ) from error
-            self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
         with whole(path) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
+        self._logs = logs()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends one line with the metrics of a step.
@@ -96,19 +89,18 @@ class MetricsWriter:
         if self._file is not None:
             self._file.write(json.dumps(self.last, allow_nan=False) + "\n")
             self._file.flush()
-        if self._board is not None:
-            for name, value in self.last.items():
-                if name != "step" and value is not None:
-                    self._board.add_scalar(name, value, step)
+        finite = {name: value for name, value in self.last.items() if name != "step" and value is not None}
+        for log in self._logs:
+            log.write(step, finite)
 
     def sync(self) -> None:
         """Flushes all lines to disk, so that they survive a crash of the machine."""
         if self._file is not None:
             os.fsync(self._file.fileno())
-        if self._board is not None:
-            self._board.flush()
+        for log in self._logs:
+            log.flush()
 
     def close(self) -> None:
-        for opened in (self._file, self._board):
+        for opened in (self._file, *self._logs):
             if opened is not None:
                 opened.close()

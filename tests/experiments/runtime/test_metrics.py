@@ -1,6 +1,5 @@
 """The metrics file: valid JSON, and seamless after a restart."""
 
-import builtins
 import json
 
 import numpy as np
@@ -71,40 +70,3 @@ def test_values_must_be_numbers():
 
 def test_no_record_no_lines(tmp_path):
     assert metrics.read(tmp_path / "metrics.jsonl") == []
-
-
-def test_tensorboard_has_the_same_numbers(tmp_path):
-    pytest.importorskip("tensorboardX")
-    writer = metrics.MetricsWriter(tmp_path, 0, tensorboard=True)
-    writer.write(10, {"loss": 0.25, "eval/error": float("nan")})
-    writer.sync()
-    writer.close()
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    records = list(read_events(events))
-    assert [
-        (event.step, value.tag, value.simple_value) for event in records for value in event.summary.value
-    ] == [(10, "loss", 0.25)]
-
-
-def read_events(path):
-    """Reads TensorBoard's framing: length, checksum of the length, event, checksum of the event."""
-    from tensorboardX.proto.event_pb2 import Event  # pyrefly: ignore[missing-module-attribute]
-
-    data = path.read_bytes()
-    while data:
-        length = int.from_bytes(data[:8], "little")
-        yield Event.FromString(data[12 : 12 + length])
-        data = data[16 + length :]
-
-
-def test_tensorboard_asked_for_and_not_installed(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **others):
-        if name == "tensorboardX":
-            raise ImportError(name)
-        return real(name, *arguments, **others)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match="expected tensorboardX to be installed"):
-        metrics.MetricsWriter(tmp_path, 0, tensorboard=True)
