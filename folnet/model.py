@@ -190,8 +190,8 @@ def check_text(config: ModelConfig, name: str, first: Any, **others: Any) -> tup
       **others: further arguments of shape [B, T], or None.
 
     Raises:
-      ValueError: If a shape does not match, ids are out of range (not checked while tracing), or the text
-        exceeds the number of absolute positions.
+      ValueError: If a shape does not match, ids or a mask are out of range (not checked while tracing), or
+        the text exceeds the number of absolute positions.
     """
     axes = "[B, T, D1]" if name == "inputs_embeds" else "[B, T]"
     if jnp.ndim(first) != len(axes.split()) or 0 in jnp.shape(first):
@@ -202,6 +202,10 @@ def check_text(config: ModelConfig, name: str, first: Any, **others: Any) -> tup
     for other, array in others.items():
         check_shape(other, array, (batch, length), f" as in {name}")
     check_inputs(config, None, others.get("token_type_ids"))
+    # A float mask may be one that is added to logits, in which 0 stands for a real token.
+    mask = others.get("attention_mask")
+    if mask is not None and not jnp.issubdtype(jnp.result_type(mask), jnp.bool_):
+        check_ids("attention_mask", mask, 2, "the number of values")
     if config.absolute_position and length > config.max_position_embeddings:
         raise ValueError(
             f"{name}: got {length} tokens, expected at most max_position_embeddings = "

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,9 +119,17 @@ class Best:
 
     RECORD = "metrics.json"
 
-    def __init__(self, directory: Path | None, model: Any, data: Data):
-        """Continues from the record in `directory`, if there is one."""
-        self._directory, self._model, self._data = directory, model, data
+    CARD = "README.md"
+
+    def __init__(
+        self,
+        directory: Path | None,
+        model: Any,
+        data: Data,
+        card: Callable[[Mapping[str, float]], str] | None = None,
+    ):
+        """Continues from the record in `directory`, if there is one; `card` writes a model card from one."""
+        self._directory, self._model, self._data, self._card = directory, model, data, card
         self._held: Any = None
         self.record: dict[str, Any] | None = None
         """The step and all metrics of the best parameters; None before the first."""
@@ -143,6 +151,8 @@ class Best:
         elif runtime.is_first():
             self._model.save_pretrained(self._directory, params)
             self._data.tokenizer.save_pretrained(self._directory)
+            if self._card is not None:
+                write_whole(self._directory / self.CARD, self._card(record))
             write_json(self._directory / self.RECORD, record)
         self.record = record
 

@@ -13,6 +13,7 @@ and `sweep.json`; running it again continues. Of finished runs, only the best se
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import runtime
-from experiments.folnet_finetune import data, measures, model, sweep
+from experiments.folnet_finetune import card, data, measures, model, sweep
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.grid import NO_SWEEP
 from experiments.folnet_pretrain import vocabularies
@@ -77,7 +78,9 @@ def open_data(config: Config) -> data.Data:
             raise runtime.WorkdirError("; ".join(missing))
         tokenizer = data.open_tokenizer(config)
         vocabularies.check_rows(tokenizer, model.make(config).config.vocab_size)
-        return data.open_data(config, tokenizer)
+        opened = data.open_data(config, tokenizer)
+        class_weights(config, opened)  # checks that there are classes
+        return opened
     except ValueError as error:
         raise runtime.WorkdirError(str(error)) from error
 
@@ -106,7 +109,12 @@ def train(
     batches = data.Batches(opened.train.features, config)
     tuning = Tuning(program, lambda step: processes.own_rows(batches(step)), config, tuned)
     measure = measures.Measure(config, tuned, opened, parallel)
-    best = measures.Best(None if workdir is None else workdir / measures.BEST, tuned, opened)
+    best = measures.Best(
+        None if workdir is None else workdir / measures.BEST,
+        tuned,
+        opened,
+        functools.partial(card.written, config, tuned, opened),
+    )
     latest: dict[int, dict[str, float]] = {}
 
     def evaluate(params):
@@ -149,13 +157,13 @@ def class_weights(config: Config, opened: data.Data) -> Float[np.ndarray, "C"] |
     """Returns what an example of each class counts in the loss; None if all count alike.
 
     Raises:
-        runtime.WorkdirError: classes are to be balanced, but labels are numbers.
+        ValueError: classes are to be balanced, but labels are numbers.
     """
     if not config.own.balanced:
         return None
     task: Any = opened.task
     if not task.classes:
-        raise runtime.WorkdirError("own.balanced: got True, expected False with labels that are numbers")
+        raise ValueError("own.balanced: got True, expected False with labels that are numbers")
     counts = np.bincount([each.label for each in opened.train.examples], minlength=len(task.classes))
     return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import runtime
 from experiments.folnet_finetune import model, train
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments.folnet_finetune.small import small
@@ -70,7 +69,7 @@ def test_classes_that_are_balanced_count_alike(logits):
     assert float(sums.denominator) == 3
     assert int(sums.metrics["accuracy"][1]) == 3
     task.classes = ()
-    with pytest.raises(runtime.WorkdirError, match="balanced: got True, expected False with labels that are"):
+    with pytest.raises(ValueError, match="balanced: got True, expected False with labels that are"):
         train.class_weights(config, opened)
     config.own.balanced = False
     assert train.class_weights(config, opened) is None
