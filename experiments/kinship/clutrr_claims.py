@@ -163,7 +163,7 @@ CLUTRR_TEXT = Comparison(
                 "equal_steps": STORIES.steps,
                 "equal_time": equal_time(STORIES.steps, _OURS, seconds, multiple_of=200),
             },
-            search=tuple({"lr": lr} for lr in (1e-3, 2e-3, 4e-3)),
+            search=tuple({"lr": lr} for lr in (1e-3, 2e-3, 4e-3, 8e-3)),
             step_seconds=seconds,
         )
         for name, model, parts_of_batch, parameters, seconds in _READERS

@@ -39,7 +39,7 @@ def test_what_was_declared_about_stories(tmp_path):
         config = CLUTRR_TEXT.with_data(own, tmp_path)
         assert config.data == dataclasses.replace(own.data, clutrr=str(tmp_path))
         assert baselines.count(config.make(config.model), *stories.EXAMPLE) == model.parameters
-        assert model.search == ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 4e-3})
+        assert [settings["lr"] for settings in model.search] == [1e-3, 2e-3, 4e-3, 8e-3]
         assert model.budgets["equal_steps"] == 9000
         assert model.step_seconds is not None
         assert abs(model.budgets["equal_time"] * model.step_seconds - 9000 * 0.1215) < 4
