@@ -109,6 +109,8 @@ class Config(runtime.RunConfig):
         eval_batch_size: batch size of evaluations.
         eval_every: steps between evaluations; 0 evaluates at the end of each epoch.
         checkpoint_every: steps between checkpoints; 0 saves one at each evaluation.
+        patience: number of evaluations in a row that are no better than the best one, after which the run
+            ends; 0 always makes all steps.
         log_every: maximum number of steps between records; the largest number up to this that divides the
             steps between evaluations and between checkpoints is used.
         predict: whether to write the best model's predictions for all available splits at the end.
@@ -151,6 +153,7 @@ class Config(runtime.RunConfig):
     eval_batch_size: int = 64
     eval_every: int = 0
     checkpoint_every: int = 0
+    patience: int = runtime.added(0)
     log_every: int = 50
     predict: bool = True
     seeds: int = 1
@@ -166,7 +169,7 @@ class Config(runtime.RunConfig):
         runtime.config.check_types(self)
         runtime.one_of("task", self.task, (*tasks.TASKS, own.NAME))
         self._check_own()
-        zero = ("steps", "eval_every", "checkpoint_every", "length", "new_vocabulary")
+        zero = ("steps", "eval_every", "checkpoint_every", "patience", "length", "new_vocabulary")
         zero += ("lr", "eps", "weight_decay", "clip")
         one = ("epochs", "batch_size", "log_every", "eval_batch_size", "seeds")
         for name in (*zero, *one):

@@ -5,7 +5,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ def run_all(
         known = _is_of(one, directory)  # if not, `run` raises an error
         summary = _read(directory / "summary.json") if known else None
         results = None
-        if summary is not None and one.is_over(summary["step"], summary["train_seconds"]):
+        if summary is not None and _is_over(one, summary):
             results = summary["results"]
         if results is None and not (known and (directory / DIVERGED).exists()):
             if config.session_seconds:  # the limit applies to all runs together
@@ -76,7 +76,7 @@ def run_all(
                 if runtime.is_first():
                     write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
             else:
-                if not one.is_over(summary["step"], summary["train_seconds"]):  # the session's end
+                if not _is_over(one, summary):  # the session's end
                     break
                 results = summary["results"]
         runs.append(Run(setting, seed, name, results))
@@ -84,6 +84,10 @@ def run_all(
         if config.keep != KEEP_ALL and runtime.is_first():
             _clear(runs, config.seeds, workdir)
     return _report(config, runs, workdir)
+
+
+def _is_over(config: Config, summary: Mapping[str, Any]) -> bool:
+    return config.is_over(summary["step"], summary["train_seconds"]) or summary.get("stopped", False)
 
 
 def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:

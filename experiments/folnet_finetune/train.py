@@ -133,8 +133,18 @@ def train(
             last = {"step": tuning.step, **found}
             return measures.conclude(config, measure, best, opened, params, last, workdir)
 
+    def stop(step):
+        waited = 0 if best.record is None else step - best.record["step"]
+        return 0 < config.patience * config.eval_every <= waited
+
     return runtime.loop(
-        config, tuning, evaluate=evaluate, conclude=conclude, workdir=workdir, name=config.task
+        config,
+        tuning,
+        evaluate=evaluate,
+        conclude=conclude,
+        workdir=workdir,
+        name=config.task,
+        stop=stop,
     )
 
 

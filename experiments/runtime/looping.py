@@ -136,11 +136,13 @@ def loop(
     workdir: str | os.PathLike | None = None,
     name: str | None = None,
     quiet: bool = False,
+    stop: Callable[[int], bool] | None = None,
 ) -> FitResult:
     """Runs an engine, continuing the run in the workdir if there is one.
 
     The config is validated here again. The engine makes `config.log_every` steps at a time and is closed at
-    the end. For the other arguments see `fit`.
+    the end. `stop` is asked after each evaluation, and for a continued run at once, whether the run ends at
+    this step; its summary then has "stopped". For the other arguments see `fit`.
 
     Returns:
         The final state and metrics.
@@ -183,8 +185,10 @@ def loop(
         seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
         train_seconds = seconds_before
 
+        stopped = bool(restored) and stop is not None and stop(step)
+        ended = stopped or config.is_over(step, train_seconds)
         summary = directory.read_summary()
-        if config.is_over(step, train_seconds) and summary is not None and summary["step"] == step:
+        if ended and summary is not None and summary["step"] == step:
             params = processes.on_own_devices(state.params)
             return FitResult(
                 state, params, step, summary["metrics"], summary["results"], train_seconds, summary
@@ -216,7 +220,6 @@ def loop(
                 shown.note(f"does not fit: {line}")
         preemption = stack.enter_context(_preemption())
         state = engine.place(state)
-        ended = config.is_over(step, train_seconds)
         while not ended:
             length = min(config.log_every - step % config.log_every, config.steps - step)
             compiling = engine.prepare(state, step, length)
@@ -241,6 +244,9 @@ def loop(
             if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):
                 measured = evaluate(processes.on_own_devices(engine.params_of(state)))
                 metrics |= {f"eval/{key}": value for key, value in measured.items()}
+                if stop is not None and stop(step):
+                    ended = stopped = True
+                    shown.note(f"stopped early at step {step} of {config.steps}")
             writer.write(step, metrics)
             shown.update(step, plain(metrics), train_seconds - seconds_before)
             stopping = bool(processes.gathered(preemption.is_set()).any())
@@ -273,6 +279,7 @@ def loop(
             "parallel": engine.parallel,
             **surroundings(),
             "params_sha256": params_sha256(params),
+            **({"stopped": True} if stopped else {}),
         }
         directory.write_summary(summary)
         return FitResult(state, params, step, last, results, train_seconds, summary)

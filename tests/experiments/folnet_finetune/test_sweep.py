@@ -30,8 +30,8 @@ def score(config):
 class Trainer:
     """Writes the files of a run without training a model."""
 
-    def __init__(self, diverging=(), short=()):
-        self.asked, self._diverging, self._short = [], diverging, short
+    def __init__(self, diverging=(), short=(), stopped=False):
+        self.asked, self._diverging, self._short, self._stopped = [], diverging, short, stopped
 
     def __call__(self, config, directory):
         self.asked.append((config.lr, config.seed))
@@ -47,6 +47,7 @@ class Trainer:
         last = {"step": step, "accuracy": 0.25, "main": 0.25}
         results = {"best": best, "last": last, "test": {"accuracy": score(config) / 2}}
         summary = {"step": step, "train_seconds": 1.0, "results": results}
+        summary |= {"stopped": True} if self._stopped else {}
         write_json(directory / "summary.json", summary)
         return summary
 
@@ -158,6 +159,13 @@ def test_a_run_that_its_time_has_ended_is_finished(config, tmp_path):
     again = Trainer()
     assert len(sweep.run_all(config, 5, tmp_path, Trainer(short=[(0.1, 0)])).runs) == 6
     sweep.run_all(config, 5, tmp_path, again)
+    assert again.asked == []
+
+
+def test_a_run_that_has_stopped_early_is_finished(config, tmp_path):
+    again, early = Trainer(), [(lr, seed) for lr in LR for seed in range(3)]
+    runs = sweep.run_all(config, 5, tmp_path, Trainer(short=early, stopped=True)).runs
+    assert (len(runs), sweep.run_all(config, 5, tmp_path, again).runs) == (6, runs)
     assert again.asked == []
 
 

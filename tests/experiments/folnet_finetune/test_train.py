@@ -137,6 +137,24 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte, checkpoint)
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
 
 
+def test_patience_counts_evaluations_since_the_best(rte, tmp_path, monkeypatch):
+    """Also of a run that continues, whose best parameters are in its directory."""
+    config, _, _ = rte
+    config = dataclasses.replace(config, patience=2, eval_every=3, steps=30)
+    opened, seen = train.open_data(config), []
+    monkeypatch.setattr("experiments.runtime.loop", lambda *given, **named: seen.append(named["stop"]))
+    (tmp_path / "run" / "best").mkdir(parents=True)
+    record = tmp_path / "run" / "best" / "metrics.json"
+    for patience in (2, 0):
+        train.train(dataclasses.replace(config, patience=patience), opened, tmp_path / "new")
+        record.write_text('{"step": 6, "main": 0.5}', encoding="utf-8")
+        train.train(dataclasses.replace(config, patience=patience), opened, tmp_path / "run")
+    fresh, continued, *without = seen
+    assert [fresh(step) for step in (3, 6, 30)] == [False] * 3
+    assert [continued(step) for step in (3, 6, 9, 12, 15)] == [False, False, False, True, True]
+    assert not any(stop(step) for stop in without for step in (6, 12, 30))
+
+
 def test_a_run_has_the_configs_settings_and_its_own_batches(rte, monkeypatch):
     """Seed, batch size, accumulation, layout, and of several processes each one's rows."""
     config, _, _ = rte

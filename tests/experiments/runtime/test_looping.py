@@ -217,3 +217,26 @@ def test_a_bad_config_is_refused_before_anything_is_written_and_the_engine_is_cl
         runtime.loop(config(checkpoint_every=5), engine, workdir=tmp_path / "run")
     assert engine.closed
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_ends_when_it_is_told_to_and_is_over_then(tmp_path):
+    """It is asked after each evaluation; a run that has ended stays at its step."""
+    asked: list[int] = []
+
+    def stop(step):
+        asked.append(step)
+        return step >= 6
+
+    options: dict[str, Any] = {"evaluate": lambda params: {"n": params["n"]}, "stop": stop, "quiet": True}
+    of = config(steps=20, log_every=2, eval_every=4)
+    result = runtime.loop(of, Counting(), workdir=tmp_path / "run", **options)
+    assert (result.step, asked) == (8, [4, 8])
+    assert result.summary["stopped"] is True
+    again = Counting()
+    known = runtime.loop(of, again, workdir=tmp_path / "run", **options)
+    assert (known.step, again.calls, asked) == (8, [], [4, 8, 8])
+    (tmp_path / "run" / "summary.json").unlink()  # killed before it was written
+    assert runtime.loop(of, Counting(), workdir=tmp_path / "run", **options).summary["stopped"] is True
+    options["stop"] = None
+    more = runtime.loop(of, Counting(), workdir=tmp_path / "run", **options)
+    assert (more.step, "stopped" in more.summary) == (20, False)
