@@ -91,6 +91,19 @@ def test_a_cycle_is_seen():
     assert imports.cycle(edges) == ["b", "c"]
 
 
+def test_programs_are_not_imported_by_their_packages():
+    """Otherwise `python -m` would warn that it executes a module a second time."""
+    for path in sorted((ROOT / "experiments").rglob("*.py")):
+        init = path.parent / "__init__.py"
+        if path.name == "__main__.py" or '__name__ == "__main__"' not in path.read_text(encoding="utf-8"):
+            continue
+        tree = ast.parse(init.read_text(encoding="utf-8"))
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        early = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == package]
+        names = {alias.name for node in early for alias in node.names}
+        assert path.stem not in names, path
+
+
 def test_every_room_is_registered():
     """Under the name of its folder, and nothing else is."""
     rooms = {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")}
