@@ -124,16 +124,16 @@ def run_program(main: Callable[[], Any], *, reports: tuple[type[Exception], ...]
 
     Args:
         main: the program, which reads `flags.FLAGS`.
-        reports: exceptions to report as a usage error without a traceback, such as `ValueError`.
+        reports: exceptions to report in one line, with exit status 2, like `app.UsageError`.
     """
 
     def run(arguments: Sequence[str]) -> None:
         if len(arguments) > 1:
-            raise app.UsageError(f"arguments: got {arguments[1]!r}, expected flags only")
+            _fail(f"arguments: got {arguments[1]!r}, expected flags only")
         try:
             main()
-        except reports as error:
-            raise app.UsageError(str(error)) from error
+        except (app.UsageError, *reports) as error:
+            _fail(str(error))
 
     logging.set_verbosity(logging.WARNING)  # JAX and Orbax are verbose at INFO
     app.run(run)

@@ -139,6 +139,6 @@ def test_as_a_user_starts_it(tmp_path):
     unpacked = call("--unpack=results/llrnn/copy", f"--to={tmp_path / 'run'}")
     assert unpacked.returncode == 0, unpacked.stderr
     failed = call(f"--pack={tmp_path}", f"--to={tmp_path / 'other'}")
-    assert failed.returncode == 1
+    assert failed.returncode == 2
     assert "no trained model" in failed.stderr
     assert "--to: got None" in call(f"--pack={tmp_path}").stderr

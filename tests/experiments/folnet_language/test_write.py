@@ -74,5 +74,5 @@ def test_the_command(pairs_run, tmp_path):
         (("--prompt=a", "--beams=2", "--temperature=1"), "--beams: got 2, expected 1"),
     ):
         failed = done(*some)
-        assert (failed.returncode, failed.stdout) == (1, "")
+        assert (failed.returncode, failed.stdout) == (2, "")
         assert message in failed.stderr.splitlines()[-1]
