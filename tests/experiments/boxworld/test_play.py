@@ -335,7 +335,7 @@ def test_one_line_before_anything_is_compiled():
         check=True,
     ).stdout
     said = started.split("ended with ")
-    assert [part[0] for part in said[1:]] == ["1", "1"]
+    assert [part[0] for part in said[1:]] == ["2", "2"]
     for message, part in zip(cases.values(), said[:2], strict=True):
         assert message in part
     assert "Traceback" not in started
