@@ -177,8 +177,8 @@ CLUTRR_TEXT = Comparison(
     figures=figures_of("clutrr/text"),
 )
 """The second attempt. In the first, small models read whole stories whose names were ordinary words, and had
-not learned the training stories after 3,000 steps. Names in the tests hardly occur in training, and a model
-that reads whole stories has never seen long ones; so names are tokens drawn for each story, and every two
-successive sentences are read alone. Supervision is as for the graphs."""
+not learned the training stories after 3,000 steps. Most names in the longer tests do not occur in training,
+and a model that reads whole stories has never seen long ones; so names are tokens drawn for each story, and
+every two successive sentences are read alone. Supervision is as for the graphs."""
 
 CLAIMS = (CLUTRR_K23, CLUTRR_K234, CLUTRR_TEXT)

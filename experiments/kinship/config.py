@@ -247,10 +247,10 @@ def looped() -> Config:
 def stories() -> Config:
     """A FOLNet that reads CLUTRR's published stories of 2 to 4 facts, and deduces in loops; tests up to 10.
 
-    `--config.data.clutrr=DIR` is the folder of the files. It reads every two successive sentences alone, with
-    people told by number, and learns which relations each story states and what follows for all pairs. It has
-    238,717 parameters; a run takes about 20 minutes on one CPU core. The comparison `clutrr.text` of
-    `experiments.claims` has its results and the baselines.
+    `--config.data.clutrr=DIR` is the folder of the files. The model reads every two successive sentences
+    alone, with tokens in place of names, and learns which relations each story states and what follows for
+    all pairs. It has 238,717 parameters; a run takes 20 to 30 minutes on one CPU core. The comparison
+    `clutrr.text` of `experiments.claims` has its results and the baselines.
     """
     config = looped()
     pairs = dataclasses.replace(config.pairs, selves=True, test_loops=16)

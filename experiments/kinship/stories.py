@@ -38,10 +38,10 @@ NOBODY = -1
 _ABSENT, _BOUND = 1e-3, 20.0  # see `_gathered`
 
 
-def sentences(told: kinship.Told) -> list[kinship.Told]:
+def sentences(text: kinship.NumberedText) -> list[kinship.NumberedText]:
     """Returns the sentences of a story, which end at a full stop, an exclamation or a question mark."""
     found: list[list[str | int]] = [[]]
-    for piece in told:
+    for piece in text:
         if isinstance(piece, int):
             found[-1].append(piece)
             continue
@@ -75,7 +75,7 @@ def windows[Token](of_sentences: Sequence[list[Token]], length: int) -> list[lis
 def learned(directory: str, train_lengths: tuple[int, ...], size: int) -> WordPieceTokenizer:
     """Returns a tokenizer with at most `size` pieces, learned from the words of published training data."""
     source = Published(directory, train_lengths)
-    stories = (source.told(index) for index in range(len(source)))
+    stories = (source.numbered_text(index) for index in range(len(source)))
     words = (" ".join(piece for piece in story if isinstance(piece, str)) for story in stories)
     return WordPieceTokenizer.train(words, size)
 
@@ -129,16 +129,16 @@ class Stories:
         mentions = np.full_like(ids, NOBODY)
         names = np.full((rows, people), NOBODY, np.int32)
         facts = np.full((rows, people, people), -1, np.int32)
-        told = [sentences(source.told(index)) for index in indices]
-        texts = [piece for story in told for part in story for piece in part if isinstance(piece, str)]
-        pieces = self._pieces(tuple(dict.fromkeys(texts)))
+        texts = [sentences(source.numbered_text(index)) for index in indices]
+        words = [piece for story in texts for part in story for piece in part if isinstance(piece, str)]
+        pieces = self._pieces(tuple(dict.fromkeys(words)))
         for row, (index, problem) in enumerate(zip(indices, problems, strict=True)):
             names[row, : problem.num_people] = named(source, index, self.names)[: problem.num_people]
             for x, relation, y in problem.facts:
                 facts[row, x, y] = relation
             tokens = [
                 [token for piece in part for token in self._tokens(piece, pieces, names[row])]
-                for part in told[row]
+                for part in texts[row]
             ]
             found = windows(tokens, self.length - 1)
             if len(found) > self.windows:

@@ -72,10 +72,10 @@ class MetricsWriter:
         self.last = kept[-1] if kept else None
         if not processes.is_first():
             return
+        self._logs = logs()  # first: one that cannot be opened leaves no file open
         with whole(path) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
-        self._logs = logs()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends one line with the metrics of a step.

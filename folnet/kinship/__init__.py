@@ -75,8 +75,8 @@ from folnet.kinship.text import (
     NAMES,
     TEMPLATES,
     WORDS,
+    NumberedText,
     Story,
-    Told,
     answer_sentence,
     explain,
     question,
@@ -105,11 +105,11 @@ __all__ = [
     "Fact",
     "HeldOut",
     "Kinship",
+    "NumberedText",
     "Problem",
     "Step",
     "Story",
     "Symbols",
-    "Told",
     "all_chains",
     "answer_sentence",
     "check_disjoint",
@@ -249,9 +249,9 @@ class Kinship:
         """Generates a problem as text; names, wording and (with `shuffle`) order depend on the index."""
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
-    def told(self, index: int | np.integer) -> Told:
-        """Returns the story of a problem with people by number."""
-        return self.story(index).told
+    def numbered_text(self, index: int | np.integer) -> NumberedText:
+        """Returns the story of a problem with people's numbers in place of their names."""
+        return self.story(index).numbered_text
 
     def _attempt(
         self, uniform: Callable[[], float], relation: int, length: int, distractors: Mapping[Distractor, int]

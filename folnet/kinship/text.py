@@ -83,8 +83,8 @@ TEMPLATES = tuple(
 )
 """[relation]: sentences with placeholders {x} and {y}."""
 
-Told = tuple[str | int, ...]
-"""A story as its words and the people in it, by number: pieces of text and people in their order."""
+NumberedText = tuple[str | int, ...]
+"""A text whose names are replaced by the numbers of people: pieces of text, and numbers in between."""
 
 _OTHER = "How is related to? and so the of."  # questions and proofs
 
@@ -122,8 +122,8 @@ class Story:
         return " ".join(sentence.text for sentence in self.sentences)
 
     @property
-    def told(self) -> Told:
-        """The text with people by number."""
+    def numbered_text(self) -> NumberedText:
+        """The text with people's numbers in place of their names."""
         pieces = re.split(rf"\b({'|'.join(self.names)})\b", self.text)
         return tuple(self.names.index(piece) if place % 2 else piece for place, piece in enumerate(pieces))
 

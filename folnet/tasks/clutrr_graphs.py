@@ -1,9 +1,9 @@
 """CLUTRR's published stories as graphs: the facts behind a story, without its words.
 
 This is the setting of Minervini et al. (2020) and Bergen et al. (2021). Facts and questions come from the
-columns `story_edges`, `edge_types` and `query_edge`, which both forms of the files have. The words are there
-too, with the people in them by number, as Sinha et al. (2019) anonymize names: those of the tests hardly
-occur in training.
+columns `story_edges`, `edge_types` and `query_edge`, which both forms of the files have. The words are
+available too, with numbers in place of names, as Sinha et al. (2019) anonymize them: most names in the tests
+of 5 and more facts do not occur in training.
 """
 
 import ast
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from folnet.kinship import NUM_EDGES, RELATIONS, TARGETS, Fact, Problem, Told
+from folnet.kinship import NUM_EDGES, RELATIONS, TARGETS, Fact, NumberedText, Problem
 from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr import BRACKETS, CLUTRR, TEST_LENGTHS, ClutrrTask, Row
 
@@ -99,8 +99,8 @@ class Published:
         """Returns the problem with an index; raises ValueError if there is none."""
         return self.problems[self._checked(index)]
 
-    def told(self, index: int | np.integer) -> Told:
-        """Returns the story of a problem, with people by number.
+    def numbered_text(self, index: int | np.integer) -> NumberedText:
+        """Returns the story of a problem with people's numbers in place of their names.
 
         Raises:
             ValueError: there is no such problem, or the files do not say who is who in a story.
@@ -108,7 +108,7 @@ class Published:
         return self._stories[self._checked(index)]
 
     @functools.cached_property
-    def _stories(self) -> tuple[Told, ...]:
+    def _stories(self) -> tuple[NumberedText, ...]:
         place = self.directory, self.train_lengths, self.split
         every = zip(_problems(*place), _stories(*place), strict=True)
         return tuple(story for problem, story in every if problem.length in self.lengths)
@@ -129,7 +129,7 @@ def _problems(directory: str, train_lengths: tuple[int, ...], split: str) -> tup
 
 
 @functools.cache
-def _stories(directory: str, train_lengths: tuple[int, ...], split: str) -> tuple[Told, ...]:
+def _stories(directory: str, train_lengths: tuple[int, ...], split: str) -> tuple[NumberedText, ...]:
     rows = _task(train_lengths).rows(directory, split, "story", "story_edges", "genders")
     return tuple(_story(row, place) for place, row in enumerate(rows))
 
@@ -182,7 +182,7 @@ def _problem(row: Row, place: int) -> Problem:
     )
 
 
-def _story(row: Row, place: int) -> Told:
+def _story(row: Row, place: int) -> NumberedText:
     """Returns a row's story, with people as `_problem` numbers them: `genders` has their names in order."""
     names = [entry.partition(":")[0] for entry in row.fields["genders"].split(",")]
     people = len({person for edge in _read(row, "story_edges", list) for person in _pair(row, edge)})

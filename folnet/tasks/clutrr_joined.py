@@ -10,11 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from folnet.kinship import Fact, Problem, Told, deduce
+from folnet.kinship import Fact, NumberedText, Problem, deduce
 from folnet.kinship.rules import Pair
 from folnet.tasks.clutrr_graphs import Published
 
 _ATTEMPTS = 10
+
+
+class Joint(NamedTuple):
+    """A problem with the facts of two, and the numbers in it of the people of the first and of the second."""
+
+    problem: Problem
+    first: Sequence[int]
+    second: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,17 +68,20 @@ class Joined:
         """Returns the problem with a nonnegative index."""
         return self._joined(int(index))[0].problem
 
-    def told(self, index: int | np.integer) -> Told:
-        """Returns the story of a problem with people by number: one after the other, in random order."""
+    def numbered_text(self, index: int | np.integer) -> NumberedText:
+        """Returns the numbered text of a problem: both stories, in random order."""
         joint, places = self._joined(int(index))
         stories = [
-            tuple(numbers[piece] if isinstance(piece, int) else piece for piece in self.source.told(place))
+            tuple(
+                numbers[piece] if isinstance(piece, int) else piece
+                for piece in self.source.numbered_text(place)
+            )
             for place, numbers in zip(places, (joint.first, joint.second), strict=False)
         ]
         order = np.random.default_rng((self.seed, int(index), 7)).permutation(len(stories))
         return sum((stories[place] for place in order), ())
 
-    def _joined(self, index: int) -> "tuple[Joint, list[int]]":
+    def _joined(self, index: int) -> tuple[Joint, list[int]]:
         """Returns a problem and the places of the one or two of the source that are in it."""
         problems, generator = self.source.problems, np.random.default_rng((self.seed, index, 6))
         here = index % len(problems)
@@ -93,14 +104,6 @@ class Joined:
     def draw(self, indices: Iterable[int | np.integer]) -> list[Problem]:
         """Returns the problems with the given indices."""
         return [self[index] for index in indices]
-
-
-class Joint(NamedTuple):
-    """A problem with the facts of two, and the numbers in it of the people of the first and of the second."""
-
-    problem: Problem
-    first: Sequence[int]
-    second: Sequence[int]
 
 
 def join(first: Problem, second: Problem, x: int, y: int, generator: np.random.Generator) -> Joint:

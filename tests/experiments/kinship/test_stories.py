@@ -72,8 +72,8 @@ def logits(name: str, **changes: Any) -> list[np.ndarray]:
 
 
 def test_sentences_end_where_one_would_stop():
-    told = (2, "'s daughter, ", 0, ", asked her: read! ", 1, "'s sister ", 0, " did not? No. Dr")
-    assert stories.sentences(told) == [
+    text = (2, "'s daughter, ", 0, ", asked her: read! ", 1, "'s sister ", 0, " did not? No. Dr")
+    assert stories.sentences(text) == [
         (2, "'s daughter, ", 0, ", asked her: read!"),
         (1, "'s sister ", 0, " did not?"),
         ("No.",),
@@ -108,7 +108,7 @@ def test_tokens_say_what_the_story_says():
         assert len(set(names[:people])) == people
         drawn |= set(names[:people].tolist())
         spoken: list[str | int] = []
-        for part in stories.sentences(source.told(row)):
+        for part in stories.sentences(source.numbered_text(row)):
             for piece in part:
                 spoken += [piece] if isinstance(piece, int) else read.words.tokenize(piece)
         texts = []
@@ -261,6 +261,25 @@ def test_a_run_reads_stories(tmp_path):
     rows = runtime.metrics.read(tmp_path / "metrics.jsonl")
     assert all(0 <= row["facts"] <= 1 for row in rows if "facts" in row)
     assert sum("facts" in row for row in rows) == 3
+
+
+def test_tests_are_read_at_one_size():
+    """Stories of all lengths share batches, and answers return in the order of the tests."""
+    config = reading()
+    tests = measures.Tests(config, "j.at")
+    assert tests.counts == {"2": 7, "3": 7, "4": 7}
+    shapes = []
+
+    def answer(batch):
+        shapes.append(batch["input_ids"].shape)
+        assert set(batch) == {"input_ids", "mentions", "names", "query", "pairs", "facts"}
+        return batch["query"][:, 0]
+
+    found = tests.answers(answer)
+    assert shapes == [(8, READING.windows, READING.window)] * 3
+    asked = [source[number].query[0] for source in tests.sources.values() for number in range(7)]
+    assert found.tolist() == asked
+    assert tests.right(tests.labels)["4"] == (7, 7)
 
 
 def test_one_update_teaches_what_is_read():

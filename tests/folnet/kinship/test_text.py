@@ -86,12 +86,16 @@ def test_a_story_read_back_has_the_stated_answer(stories):
 def test_people_are_told_by_number(stories):
     """Putting the names back gives the text; nothing else has one in it."""
     for place, story in enumerate(stories[:50]):
-        named = (story.names[part] if isinstance(part, int) else part for part in story.told)
+        named = (story.names[part] if isinstance(part, int) else part for part in story.numbered_text)
         assert "".join(named) == story.text
-        words = {word for part in story.told if isinstance(part, str) for word in re.findall(r"\w+", part)}
+        words = {
+            word for part in story.numbered_text if isinstance(part, str) for word in re.findall(r"\w+", part)
+        }
         assert not words & set(story.names)
-        assert {part for part in story.told if isinstance(part, int)} == set(range(story.problem.num_people))
-        assert SOURCE.told(place) == SOURCE.story(place).told
+        assert {part for part in story.numbered_text if isinstance(part, int)} == set(
+            range(story.problem.num_people)
+        )
+        assert SOURCE.numbered_text(place) == SOURCE.story(place).numbered_text
 
 
 def test_names_are_different_people(stories):

@@ -122,13 +122,13 @@ def test_stories_have_their_people_by_number(tmp_path):
     for place, problem in enumerate(source.problems):
         ann, bob = problem.facts[0].x, problem.facts[0].y
         (cy,) = {0, 1, 2} - {ann, bob}
-        assert source.told(place) == (
+        assert source.numbered_text(place) == (
             *("", ann, "'s son, ", bob, ", sang. His brother ", cy, " and ", ann, "."),
         )
         numbers.add((ann, bob))
     assert len(numbers) > 1
     with pytest.raises(ValueError, match="index: got 6, expected 0 to 5"):
-        source.told(6)
+        source.numbered_text(6)
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_stories_whose_people_are_unknown_are_refused(genders, tmp_path):
     assert len(source) == 2
     message = rf"1.2,1.3_train.csv, line 3: got '{genders}' in genders, expected the names of 3 people"
     with pytest.raises(ValueError, match=message):
-        source.told(0)
+        source.numbered_text(0)

@@ -58,10 +58,10 @@ def test_half_of_the_problems_have_another_ones_facts_too(joined):
 
 def test_stories_are_joined_as_their_problems_are(monkeypatch, joined):
     """Their people have the numbers of the problem, and either story may come first."""
-    monkeypatch.setattr(Published, "told", lambda self, index: spoken(self[index]))
+    monkeypatch.setattr(Published, "numbered_text", lambda self, index: spoken(self[index]))
     first, longer = set(), 0
     for index in range(180):
-        problem, told = joined[index], joined.told(index)
+        problem, told = joined[index], joined.numbered_text(index)
         own, both = spoken(joined.source[index % 60]), spoken(problem)
         if len(both) == len(own):
             assert told == both
@@ -73,7 +73,7 @@ def test_stories_are_joined_as_their_problems_are(monkeypatch, joined):
     assert first == {True, False}
 
 
-def spoken(problem: kinship.Problem) -> kinship.Told:
+def spoken(problem: kinship.Problem) -> kinship.NumberedText:
     """Says the facts of a problem as person, relation, person."""
     return tuple(piece for x, r, y in problem.facts for piece in (x, kinship.RELATIONS[r], y))
 
