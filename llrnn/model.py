@@ -40,8 +40,12 @@ def cell_fields(name: str) -> tuple[str, ...]:
     """
     if name not in CELLS:
         raise ValueError(f"name: got {name!r}, expected one of {', '.join(map(repr, sorted(CELLS)))}")
-    fields = inspect.signature(CELLS[name]).parameters
-    return tuple(field for field in fields if field not in ("parent", "name"))
+    return fields_of(CELLS[name])
+
+
+def fields_of(make: Callable[..., nn.Module]) -> tuple[str, ...]:
+    """Returns the names of the arguments of a module's class, or of a function that makes a module."""
+    return tuple(name for name in inspect.signature(make).parameters if name not in ("parent", "name"))
 
 
 def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
@@ -118,11 +122,11 @@ class RecurrentModel(nn.Module):
 
 
 def run_with_intermediates(
-    model: RecurrentModel, variables: Mapping[str, Any], inputs: Float[Array, "B T I"]
+    model: nn.Module, variables: Mapping[str, Any], inputs: Float[Array, "B T I"]
 ) -> RecurrentOutput:
-    """Returns the model's output with the values that its cell records at each step.
+    """Returns the output of a `RecurrentModel` with the values that its cell records at each step.
 
-    An NTM records "read_address" and "write_address", both [B, T, N].
+    A module of another kind that returns a `RecurrentOutput` has no such values. An NTM records "read_address" and "write_address", both [B, T, N].
     """
     output, state = cast(
         tuple[RecurrentOutput, Mapping[str, Any]], model.apply(variables, inputs, mutable=["intermediates"])

@@ -5,8 +5,10 @@ from experiments.llrnn import claims, load, showcase, tour, train
 from experiments.llrnn.config import Config, get_config
 
 
-def _kind(cell: str) -> str:
-    return "a location-addressed NTM" if cell == "ntm" else f"a {cell} cell"
+def _kind(config: Config) -> str:
+    if config.has_encoder:
+        return f"the baseline {config.model_name}"
+    return "a location-addressed NTM" if config.cell.name == "ntm" else f"a {config.cell.name} cell"
 
 
 EXPERIMENT = runtime.Experiment(
@@ -18,7 +20,7 @@ EXPERIMENT = runtime.Experiment(
     tour_stop=tour.tour_stop,
     showcase=showcase.showcase,
     card=runtime.Card(
-        title=lambda config: f"{_kind(config.cell.name)} on the task {config.task}",
+        title=lambda config: f"{_kind(config)} on the task {config.task}",
         data="No external data: `llrnn.tasks` generates the sequences.",
         limits="Trained on a single task; not evaluated beyond the lengths in the table. A proof denotes "
         "how the cell combines state, commands and memory; softmax, activation and the sharpening of "

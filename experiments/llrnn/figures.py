@@ -38,9 +38,9 @@ def draw(
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
 
 
-def shown(cell: str) -> str:
-    """Returns a cell's display name."""
-    return cell.replace("_", " ").replace("ntm", "NTM").replace("lstm", "LSTM")
+def shown(name: str) -> str:
+    """Returns the display name of a cell or encoder."""
+    return name.replace("_", " ").replace("ntm", "NTM").replace("lstm", "LSTM")
 
 
 def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]):
@@ -49,7 +49,7 @@ def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime
     for name, result in results.items():
         for split, points in by_split(result.results).items():
             line = "" if split == "train" else f", {split.replace('_', ' ')}"
-            curves[shown(configs[name].cell.name) + line] = ([x for x, _ in points], [y for _, y in points])
+            curves[shown(configs[name].model_name) + line] = ([x for x, _ in points], [y for _, y in points])
     config = next(iter(configs.values()))
     task = config.make_task()
     return runtime.plots.curve_figure(
@@ -82,7 +82,7 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
             key = f"eval/{split}/error_{longest}"
             points = [(row["train_seconds"], 1 - row[key]) for row in records if row.get(key) is not None]
             kind = "training pairs" if split == "train" else "held-out pairs"
-            curves[f"{shown(config.cell.name)}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
+            curves[f"{shown(config.model_name)}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
     return runtime.plots.curve_figure(
         curves,
         title="Applying g^k: pairs (k, g) never seen in training",

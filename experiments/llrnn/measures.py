@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from experiments import runtime
-from experiments.llrnn.config import CellConfig
+from experiments.llrnn.config import Config, Model, operators
 from llrnn import cells, tasks
 from llrnn import model as models
 from llrnn.cells.coupling import COORDINATES
@@ -18,15 +18,13 @@ from llrnn.cells.coupling import COORDINATES
 EVALUATION_SEED = 2**31 - 1  # not used for training; every run is evaluated on the same sequences
 
 
-def predict(
-    model: models.RecurrentModel, params: Any, inputs: Float[Array, "B T I"]
-) -> Float[Array, "B T O"]:
+def predict(model: Model, params: Any, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
     """Applies the model and returns its logits."""
     return cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
 
 
 def predict_with_entropy(
-    model: models.RecurrentModel, params: Any, inputs: Float[Array, "B T I"]
+    model: Model, params: Any, inputs: Float[Array, "B T I"]
 ) -> tuple[Float[Array, "B T O"], Float[Array, "B T"]]:
     """Returns the logits, and the summed entropy of the commands that the cell computes at each step.
 
@@ -41,9 +39,26 @@ def predict_with_entropy(
     return output.logits, sum(map(cells.entropy, commands[1:]), cells.entropy(commands[0]))
 
 
-def learned_numerals(cell: CellConfig, task: tasks.Task, params: Any) -> cells.LearnedNumerals | None:
+def operator_lengths(model: Model, params: Any) -> Float[Array, ""]:
+    """Computes the mean of (|V|^2 / D - 1)^2 over the operators V of the model's cell, D x D.
+
+    Programs that are learned with their operators are determined up to an affine change. For any a, the
+    operators (V - (1 - a)) / a and, for the numeral k, the mixture of the numerals i with the binomial
+    coordinates C(k, i) a^i (1 - a)^(k - i) denote the powers V^k, too. If V is orthogonal, V = 1 aside, the
+    operators are longer for a < 1: so this term of a loss leads to a = 1, where mixtures are programs.
+    """
+    lengths = [
+        jnp.sum(jnp.square(found), axis=(-2, -1)) / found.shape[-1]
+        for found in operators(model, params).values()
+    ]
+    return jnp.mean(jnp.square(jnp.concatenate(lengths) - 1))
+
+
+def learned_numerals(config: Config, task: tasks.Task, params: Any) -> cells.LearnedNumerals | None:
     """Names the numerals of a higher-order cell's table on `group_powers`; None for another cell or task."""
-    if cell.name != "higher_order" or cell.coupling != "table" or not isinstance(task, tasks.GroupPowers):
+    cell = config.cell
+    has_table = config.model_name == "higher_order" and cell.coupling == "table"
+    if not has_table or not isinstance(task, tasks.GroupPowers):
         return None
     orders = task.elements.element_orders()[list(task.operator_elements)]
     logits = np.asarray(params["cell"]["powers_table"]["kernel"]) / (cell.temperature or 1.0)
@@ -51,7 +66,7 @@ def learned_numerals(cell: CellConfig, task: tasks.Task, params: Any) -> cells.L
 
 
 def make_evaluation(
-    task: tasks.Task, model: models.RecurrentModel, examples: int
+    task: tasks.Task, model: Model, examples: int
 ) -> Callable[[Any], dict[str, dict[str, int]]]:
     """Returns a function from parameters to `{"SPLIT/error_LENGTH": counts}`, for each split and length.
 
@@ -103,7 +118,7 @@ def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
 
 def score(
     task: tasks.StringTask,
-    model: models.RecurrentModel,
+    model: Model,
     params: Any,
     examples: int,
     lengths: Sequence[int] = tasks.SCORED_LENGTHS,

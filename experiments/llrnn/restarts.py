@@ -68,8 +68,8 @@ def train(config: Config, workdir: Path | None, fit: Fit) -> runtime.FitResult:
         fit: trains one config in a directory; its last argument returns what the results are to include.
 
     Returns:
-        The result of the run that continues the best start, whose results have the starts; or of a start that
-        the end of the session interrupted.
+        The result of the run that continues the best start; its results have the starts, and its time
+        includes theirs. Or that of a start which the end of the session interrupted.
 
     Raises:
         NonFiniteLoss: all starts diverged.
@@ -80,7 +80,7 @@ def train(config: Config, workdir: Path | None, fit: Fit) -> runtime.FitResult:
 
 
 def _train(config: Config, workdir: Path, fit: Fit) -> runtime.FitResult:
-    began, starts = time.monotonic(), []
+    began, starts, seconds = time.monotonic(), [], 0.0
 
     def in_time(config: Config) -> Config:
         """Returns a config that ends with this session; it makes a log interval even when that is over."""
@@ -100,6 +100,7 @@ def _train(config: Config, workdir: Path, fit: Fit) -> runtime.FitResult:
             continue
         if result.step < start.steps:
             return result
+        seconds += result.train_seconds
         starts.append(Start(start.seed, result.metrics["loss"], 1 - result.metrics["error"]))
         if starts[-1].accuracy >= config.restart_accuracy:
             break
@@ -107,7 +108,8 @@ def _train(config: Config, workdir: Path, fit: Fit) -> runtime.FitResult:
     continued = dataclasses.replace(
         config, init_from=str(workdir / STARTS / str(best)), init_optimizer=True, restarts=1
     )
-    return fit(in_time(continued), workdir, lambda: summary(config, starts, best))
+    result = fit(in_time(continued), workdir, lambda: summary(config, starts, best))
+    return dataclasses.replace(result, train_seconds=seconds + result.train_seconds)
 
 
 def summary(config: Config, starts: list[Start], best: int) -> dict[str, Any]:

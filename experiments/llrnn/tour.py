@@ -14,7 +14,7 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     longest = config.make_task().train_lengths[1]
     rows = [
         {
-            "model": figures.shown(config.baseline.name if name == BASELINE else config.cell.name),
+            "model": figures.shown(config.baseline.name if name == BASELINE else config.model_name),
             "held-out pairs": f"{1 - result.results[f'held_out_once/error_{longest}']['error']:.3f}",
             "training pairs": f"{1 - result.results[f'train/error_{longest}']['error']:.3f}",
             "seconds": f"{result.train_seconds:.0f}",

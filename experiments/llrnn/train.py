@@ -37,12 +37,12 @@ def main(
         parallel: see `runtime.fit`.
 
     Returns:
-        The result of the cell, under its name, and of the baseline, under "baseline".
+        The result of the cell or encoder, under its name, and of the baseline, under "baseline".
     """
-    results = {config.cell.name: train(config, workdir, parallel)}
-    configs = {config.cell.name: config}
+    results = {config.model_name: train(config, workdir, parallel)}
+    configs = {config.model_name: config}
     if config.has_baseline:
-        seconds = results[config.cell.name].train_seconds
+        seconds = results[config.model_name].train_seconds
         # Rounded up, because 0 would mean no limit.
         configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
         below = None if workdir is None else Path(workdir) / BASELINE
@@ -86,7 +86,7 @@ def _fit(
         results: dict[str, Any] = {name: measures.summarize(counts) for name, counts in final(params).items()}
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = measures.score(task, model, params, config.score_examples)
-        if (found := measures.learned_numerals(config.cell, task, params)) is not None:
+        if (found := measures.learned_numerals(config, task, params)) is not None:
             numerals = dataclasses.asdict(found).items()
             # Lists, as a finished run reads them again.
             results["program"] = {k: list(v) if isinstance(v, tuple) else v for k, v in numerals}
@@ -102,7 +102,7 @@ def _fit(
         conclude=conclude if measured else None,
         workdir=workdir,
         parallel=parallel,
-        name=f"{config.task}, {config.cell.name}",
+        name=f"{config.task}, {config.model_name}",
     )
 
 
@@ -132,6 +132,9 @@ def make_training(config: Config) -> Task:
         if uncertainty is not None:
             metrics["entropy"] = (jnp.sum(uncertainty * batch.mask), count)
             total += config.entropy * metrics["entropy"][0]
+        if config.operator_length:
+            metrics["operator_length"] = (measures.operator_lengths(model, params) * count, count)
+            total += config.operator_length * metrics["operator_length"][0]
         return runtime.Sums(total, count, metrics)
 
     return Task(config.seed, config.batch_size, init, loss, config.make_optimizer(), sample)

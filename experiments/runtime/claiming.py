@@ -253,7 +253,7 @@ def make_line(
                 "seeds": [line["seed"] for line in lines],
                 "seconds": [line["train_seconds"] for line in lines],
                 "parameters": model.parameters,
-                "steps": steps,
+                "steps": model.updates(claim.budget),
                 "settings": dict(chosen[model.name]),
             }
         )

@@ -91,7 +91,7 @@ class Model:
         name: how tables show it.
         config: the config of its runs, without a baseline of its own; the runner sets `seed` and `steps`.
         parameters: the number of its parameters; a run that has another number is refused.
-        steps: the number of updates, for each budget if there are several.
+        steps: the config's `steps`, for each budget if there are several. Runs are compared by `updates`.
         search: the settings searched, as values by the dotted names of config fields; with one setting
             nothing is searched and it is used.
         num_seeds: how many of the comparison's seeds it is run with; 0 for all.
@@ -115,6 +115,10 @@ class Model:
     def budgets(self) -> dict[str, int]:
         """The number of updates for each budget."""
         return {"": self.steps} if isinstance(self.steps, int) else dict(self.steps)
+
+    def updates(self, budget: str) -> int:
+        """The number of updates for a budget with those of restarts, at most."""
+        return self.budgets[budget] + self.config.further_steps
 
     def configured(self, settings: Mapping[str, Any], seed: int, steps: int) -> Any:
         """Returns the config of a run with these settings, which are checked.
@@ -250,7 +254,7 @@ class Comparison:
 
     def _check_budget(self, model: Model, budget: str) -> None:
         ours, where = self.models[0], f"{self.name}: {model.name}: steps[{budget!r}]"
-        steps, expected = model.budgets[budget], ours.budgets[budget]
+        steps, expected = model.updates(budget), ours.updates(budget)
         if budget.endswith("equal_time"):
             if model.step_seconds is None or ours.step_seconds is None:
                 raise ValueError(f"{where}: got no step_seconds, expected those of both models")

@@ -150,6 +150,11 @@ class RunConfig:
         """Returns whether a run has reached `steps` or `max_seconds` (`session_seconds` does not count)."""
         return step >= self.steps or 0 < self.max_seconds <= train_seconds
 
+    @property
+    def further_steps(self) -> int:
+        """Updates that a run makes at most beside its `steps`; comparisons count them, too."""
+        return 0
+
     def with_steps(self, steps: int) -> Self:
         """Returns a copy with so many updates; an override moves a schedule that ends with the run along."""
         return dataclasses.replace(self, steps=steps)

@@ -16,8 +16,8 @@ A given command whose coordinates are all 0 is the zero program, with Z h = 0. A
 divide 0 by its length, then keeps its state; a linear cell that is not normalized is at 0 from then on.
 """
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ from llrnn.cells.base import Cell, above, at_least, checked, one_of
 from llrnn.cells.coupling import Coupling
 
 Update = Literal["draft", "later", "linear"]
+
+OPERATORS = "operators"
+"""Beginning of the names of the weights V_k."""
 
 type _Term = Callable[[str], Float[Array, "*B D"]]
 
@@ -243,6 +246,11 @@ class RecurrentCell(Cell):
         """Returns a function from the suffix of the weights' names to Z h, and x [*B, I], the input of U."""
         raise NotImplementedError
 
+    @nn.nowrap
+    def operators(self, params: Mapping[str, Any]) -> dict[str, Float[Array, "I D D"]]:
+        """Returns the operators V_k among the cell's parameters, one for each input feature, by name."""
+        return {name: value for name, value in params.items() if name.startswith(OPERATORS)}
+
 
 class ElmanCell(RecurrentCell):
     """The plain RNN, h' = sigma(H h + U x + B) (2.1): no operator, so `update` must stay "draft"."""
@@ -267,7 +275,7 @@ class SecondOrderCell(RecurrentCell):
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
-            operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
+            operators = self.param(OPERATORS + suffix, self.operator_init, shape, self.param_dtype)
             x, h, operators = promote_dtype(inputs, hidden, operators, dtype=self.dtype)
             return second_order_term(operators, x, h)
 
@@ -348,7 +356,7 @@ class HigherOrderCell(RecurrentCell):
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
-            operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
+            operators = self.param(OPERATORS + suffix, self.operator_init, shape, self.param_dtype)
             x, h, p, operators = promote_dtype(inputs, hidden, powers, operators, dtype=self.dtype)
             operators = equal_lengths(operators) if self.scaled else operators
             return second_order_powers(p, operators, x, h)

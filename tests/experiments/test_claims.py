@@ -114,7 +114,10 @@ def test_tables_are_written(tmp_path):
         (["llrnn.copy"], ["llrnn.copy"]),
         (["llrnn.copy.at40"], ["llrnn.copy"]),
         (["llrnn.copy.at20", "llrnn.copy.at40"], ["llrnn.copy"]),
-        (["llrnn"], ["llrnn.given_coupling", "llrnn.copy", "llrnn.word_problem"]),
+        (
+            ["llrnn"],
+            ["llrnn.given_coupling", "llrnn.copy", "llrnn.word_problem", "llrnn.learned_coupling"],
+        ),
         (["boxworld.quick", "llrnn.copy"], ["boxworld.quick", "llrnn.copy"]),
     ],
 )

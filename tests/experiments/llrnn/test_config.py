@@ -73,6 +73,18 @@ def test_length_generalization_is_trained_and_scored_as_in_the_paper():
     assert (config.cell.activation, config.cell.erase, config.cell.sharpen) == ("tanh", True, True)
 
 
+def test_a_learned_coupling_is_a_table_with_restarts():
+    """As many numerals as tokens; a third of the pairs is held out."""
+    config = get_config("learned_coupling")
+    task = config.make_task()
+    assert isinstance(task, tasks.GroupPowers)
+    assert task.fields == (6, 24)
+    assert len(task.held_out_pairs) == 48
+    assert (config.cell.coupling, config.cell.max_power) == ("table", 5)
+    assert config.further_steps == 40 * 2400
+    assert dataclasses.replace(config, restarts=1).further_steps == 0
+
+
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
     for task in AUTHORS_TASKS:
         config = get_config(f"authors_{task}")
@@ -128,7 +140,9 @@ def test_a_table_has_a_rate_of_its_own():
 def test_a_rate_of_tables_needs_a_table():
     config = table_of_powers(table_lr=0.1)
     config.cell.coupling = "given"
-    with pytest.raises(ValueError, match=r"table_lr: got 0\.1, expected 0 with the cell 'higher_order'"):
+    with pytest.raises(
+        ValueError, match=r"table_lr: got 0\.1, expected 0 with 'higher_order', which has no table"
+    ):
         config.validate()
 
 

@@ -1,5 +1,8 @@
 """Measures of recurrent models: of one that solves its task, of one that errs as known, and of constants."""
 
+import dataclasses
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -68,6 +71,50 @@ def test_an_opened_model_reads_the_tokens_in_their_order():
     assert opened.inputs["tokens"].shape[2:] == (2,)
     assert opened.inputs["tokens"].range == (0, 3)  # the largest value of any field
     assert opened.outputs["logits"].shape[2:] == (6,)
+
+
+def test_the_lengths_of_operators_are_compared_with_those_of_orthogonal_ones():
+    """Those of all features and, of a proof's cell, of all inputs that are maps; permutations are at 0."""
+    task = solved.make_task()
+    params = solved.params()
+    assert measures.operator_lengths(solved.CONFIG.make_model(task), params) == 0
+    params["cell"]["operators"][1] *= 2
+    assert measures.operator_lengths(solved.CONFIG.make_model(task), params) == pytest.approx(9 / 3)
+    cell = CellConfig(
+        name="proof",
+        features=2,
+        proof=r"\!m:!int. \!x:!E. \!y:!E. \z:H. y (m !x z)",
+        inputs=("m: given numerals 3", "x: input", "y: input"),
+        inside=(),
+    )
+    model = dataclasses.replace(solved.CONFIG, cell=cell).make_model(task)
+    kernels = {
+        "x": {"kernel": np.array([[1, 0, 0, 1], [2, 0, 0, 0]], np.float32)},
+        "y": {"kernel": np.array([[0, 0, 0, 0], [0, 1, 1, 2]], np.float32)},
+    }
+    assert measures.operator_lengths(model, {"cell": kernels}) == pytest.approx((0 + 1 + 1 + 4) / 4)
+
+
+def test_an_affine_change_of_operators_and_programs_leaves_the_powers_but_not_the_lengths():
+    """For a = .6; the coordinates of the numeral k are then binomial."""
+    a, features = 0.6, 5
+    operator = np.eye(features)[np.random.default_rng(0).permutation(features)]
+    changed = (operator - (1 - a) * np.eye(features)) / a
+    for k in range(4):
+        mixture = sum(
+            math.comb(k, i) * a**i * (1 - a) ** (k - i) * np.linalg.matrix_power(changed, i)
+            for i in range(k + 1)
+        )
+        np.testing.assert_allclose(mixture, np.linalg.matrix_power(operator, k), atol=1e-12)
+    model = dataclasses.replace(
+        solved.CONFIG, cell=CellConfig(name="second_order", features=features)
+    ).make_model(solved.make_task())
+    found = [
+        float(measures.operator_lengths(model, {"cell": {"operators": np.float32(each)[None]}}))
+        for each in (operator, changed)
+    ]
+    assert found[0] == 0
+    assert found[1] > 0.5
 
 
 def test_summary_of_counts():

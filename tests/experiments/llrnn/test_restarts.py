@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -39,19 +40,21 @@ class Fits:
     def __call__(self, config: Config, workdir: Path, more: Any) -> runtime.FitResult:
         self.calls.append((config, workdir))
         if workdir.parent.name != STARTS:
-            return runtime.FitResult(None, None, config.steps, {}, more(), 0.0, {})
+            return runtime.FitResult(None, None, config.steps, {}, more(), 2.0, {})
         end = self.ends[int(workdir.name)]
         if end is None:
             raise runtime.NonFiniteLoss("the loss is nan", 1, None)
         step = 1 if int(workdir.name) == self.stop_at else config.steps
-        return runtime.FitResult(None, None, step, {"loss": end[0], "error": end[1]}, {}, 0.0, {})
+        return runtime.FitResult(None, None, step, {"loss": end[0], "error": end[1]}, {}, 0.5, {})
 
 
 def test_the_start_of_least_loss_continues_whatever_its_accuracy(tmp_path):
     """With its optimizer's state; the starts have seeds of their own and no evaluation."""
     fits = Fits((0.5, 0.2), (0.25, 0.5), (0.75, 0.1))
-    results = restarts.train(SMALL, tmp_path, fits).results
+    found = restarts.train(SMALL, tmp_path, fits)
     *starts, (last, where) = fits.calls
+    results = found.results
+    assert found.train_seconds == 3 * 0.5 + 2
     assert [config.seed for config, _ in starts] == [5, 5 + SEEDS_APART, 5 + 2 * SEEDS_APART]
     assert [folder for _, folder in starts] == [tmp_path / STARTS / name for name in "012"]
     assert all((c.steps, c.eval_every, c.restarts, c.init_from) == (2, 0, 1, "") for c, _ in starts)
@@ -100,11 +103,37 @@ def test_the_end_of_a_session_ends_the_starts(tmp_path):
         ({"max_seconds": 2.0}, r"max_seconds: got 2\.0, expected none with restarts=3"),
         ({"restart_accuracy": -1.0}, r"restart_accuracy: got -1\.0, expected at least 0"),
         ({"entropy": -1.0}, r"entropy: got -1\.0, expected at least 0"),
+        ({"operator_length": -1.0}, r"operator_length: got -1\.0, expected at least 0"),
     ],
 )
 def test_a_mistake_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SMALL, **change).validate()
+
+
+def test_the_lengths_of_operators_are_added_to_the_loss():
+    """With their weight, once per scored symbol; a baseline after the run has none."""
+    weighted = dataclasses.replace(SMALL, operator_length=0.25)
+    task = train.make_training(SMALL)
+    assert task.sample is not None
+    params, batch = task.init(jax.random.key(0)), task.sample(jax.random.key(1), 0)
+    plain = task.loss(params, batch, jax.random.key(2))
+    found = train.make_training(weighted).loss(params, batch, jax.random.key(2))
+    lengths = measures.operator_lengths(SMALL.make_model(SMALL.make_task()), params)
+    added = (found.numerator - plain.numerator) / found.denominator
+    np.testing.assert_allclose(added, 0.25 * lengths, rtol=1e-4)
+    mean, count = found.metrics["operator_length"]
+    np.testing.assert_allclose(mean / count, lengths, rtol=1e-5)
+    assert lengths > 0.01
+    assert "operator_length" not in plain.metrics
+    baseline = weighted.for_baseline(1.0)
+    assert (baseline.operator_length, baseline.entropy) == (0, 0)
+
+
+def test_a_cell_without_operators_has_no_lengths_of_operators():
+    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), operator_length=0.1)
+    with pytest.raises(ValueError, match=r"operator_length: got 0\.1, expected 0 with 'elman', which has no"):
+        config.validate()
 
 
 def test_a_cell_without_commands_has_no_entropy():
@@ -116,14 +145,16 @@ def test_a_cell_without_commands_has_no_entropy():
 def test_the_program_of_the_table_is_named_in_the_results():
     """Of known parameters; another cell or task has none."""
     task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
+    config = dataclasses.replace(solved.CONFIG, cell=cell)
     params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
-    found = measures.learned_numerals(cell, task, params)
+    found = measures.learned_numerals(config, task, params)
     assert found is not None
     assert (found.powers, found.agreement) == ((0, 1, 2, 3), 1)
-    warm = measures.learned_numerals(dataclasses.replace(cell, temperature=9.0), task, params)
+    hot = dataclasses.replace(cell, temperature=9.0)
+    warm = measures.learned_numerals(dataclasses.replace(config, cell=hot), task, params)
     assert warm is not None
     assert warm.probabilities[0] == pytest.approx(np.e / (np.e + 3))
-    assert measures.learned_numerals(solved.CONFIG.cell, task, params) is None
+    assert measures.learned_numerals(solved.CONFIG, task, params) is None
 
 
 @pytest.mark.slow  # nine sessions; the tests above are its witnesses by default

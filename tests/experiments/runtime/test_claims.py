@@ -169,6 +169,20 @@ def test_fair_declarations(comparison):
     comparison.check()
 
 
+def test_updates_of_restarts_count():
+    """A model that restarts makes as many updates in all as one that does not."""
+
+    class Restarted(claimed.Config):
+        further_steps = 12
+
+    first, second = claimed.comparison().models
+    ours = dataclasses.replace(first, config=Restarted(**dataclasses.asdict(first.config)), steps=8)
+    assert ours.updates("") == 20
+    claimed.comparison(models=(ours, second)).check()
+    with pytest.raises(ValueError, match=r"steps\[''\]: got 20, expected 32"):
+        claimed.comparison(models=(dataclasses.replace(ours, steps=20), second)).check()
+
+
 def test_models_within_the_tolerance_are_equal():
     """Two in a hundred parameters more or fewer pass, three do not."""
     first, second = claimed.comparison().models

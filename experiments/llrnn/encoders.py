@@ -1,0 +1,104 @@
+"""Baselines in place of a cell: embedded tokens, an encoder of `experiments.baselines`, and a read-out.
+
+Axis letters: B sequences, T time steps, I input features, D features, O outputs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from experiments import baselines
+from llrnn.model import RecurrentOutput, fields_of
+
+
+def _transformer(
+    features: int, layers: int = 2, heads: int = 4, hidden: int | None = None
+) -> baselines.Transformer:
+    """Pre-LN, causal, with rotary positions, which are defined at any length."""
+    hidden = 4 * features if hidden is None else hidden
+    return baselines.Transformer(layers, heads, hidden, positions="rotary", causal=True)
+
+
+def _lstm(features: int, state: int | None = None, layers: int = 1) -> baselines.RecurrentEncoder:
+    return baselines.LSTM(features if state is None else state, layers)
+
+
+def _full_matrix(
+    features: int, state: int | None = None, column_norm: float | None = None
+) -> baselines.RecurrentEncoder:
+    size = features if state is None else state
+    return baselines.RecurrentEncoder(baselines.FullMatrixCell(size, column_norm))
+
+
+def _delta_product(
+    features: int, layers: int = 1, heads: int = 4, hidden: int | None = None, steps: int = 2
+) -> baselines.RecurrentEncoder:
+    """Residual blocks, as published; each head has D / heads features."""
+    if features % heads:
+        raise ValueError(f"encoder.heads: got {heads}, expected a divisor of encoder.features = {features}")
+    cell = baselines.DeltaProductCell(heads, features // heads, steps)
+    return baselines.RecurrentEncoder(cell, layers, 4 * features if hidden is None else hidden)
+
+
+def _content_ntm(
+    features: int, state: int | None = None, memory_size: int = 32, memory_width: int = 16
+) -> baselines.RecurrentEncoder:
+    size = features if state is None else state
+    return baselines.RecurrentEncoder(baselines.ContentNTMCell(size, memory_size, memory_width))
+
+
+def _mlp_operator(
+    features: int, state: int | None = None, hidden: int = 64, operators: int = 24
+) -> baselines.RecurrentEncoder:
+    size = features if state is None else state
+    return baselines.RecurrentEncoder(baselines.MLPOperatorCell(size, operators, hidden))
+
+
+ENCODERS: dict[str, Callable[..., nn.Module]] = {
+    "transformer": _transformer,
+    "lstm": _lstm,
+    "full_matrix": _full_matrix,
+    "delta_product": _delta_product,
+    "content_ntm": _content_ntm,
+    "mlp_operator": _mlp_operator,
+}
+"""Encoders by name; their arguments are the fields of `experiments.llrnn.config.EncoderConfig`."""
+
+
+def make(name: str, features: int, **options: Any) -> nn.Module:
+    """Returns the encoder `name`, a key of `ENCODERS`.
+
+    Raises:
+        ValueError: the name is unknown, the encoder has no such option, or a size does not fit.
+    """
+    if name not in ENCODERS:
+        raise ValueError(f"encoder.name: got {name!r}, expected one of {', '.join(map(repr, ENCODERS))}")
+    fields = fields_of(ENCODERS[name])
+    if unknown := sorted(set(options) - set(fields)):
+        raise ValueError(
+            f"options of encoder {name}: got {', '.join(map(repr, unknown))}, expected some of "
+            f"{', '.join(map(repr, fields))}"
+        )
+    return ENCODERS[name](features, **options)
+
+
+class EncodedModel(nn.Module):
+    """An encoder over embedded inputs and a read-out: the counterpart of `llrnn.model.RecurrentModel`.
+
+    Attributes:
+      encoder: from [B, T, D] to [B, T, D]; no output may depend on later inputs.
+      features: D.
+      num_outputs: O, the number of classes.
+    """
+
+    encoder: nn.Module
+    features: int
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "B T I"]) -> RecurrentOutput:
+        """Returns the logits after each step, and the encoder's states."""
+        states = self.encoder(nn.Dense(self.features, name="embed")(inputs))
+        return RecurrentOutput(nn.Dense(self.num_outputs, name="outputs")(states), states)

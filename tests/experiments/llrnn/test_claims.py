@@ -1,0 +1,57 @@
+"""What the comparison of learned couplings measures and draws, and how it counts updates."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.llrnn import claims
+from experiments.llrnn.claims import LEARNED_COUPLING
+from experiments.llrnn.config import Config
+from experiments.runtime.claims import Run
+
+OURS, *BASELINES = LEARNED_COUPLING.models
+
+
+def test_every_model_makes_as_many_updates_and_none_keeps_a_setting_of_ours():
+    """The starts of ours count."""
+    assert {model.updates("") for model in LEARNED_COUPLING.models} == {8000 + 40 * 2400}
+    assert all(model.config.further_steps == 0 for model in BASELINES)
+    for model in LEARNED_COUPLING.models:
+        assert isinstance(model.config, Config)
+        assert (model.config.table_lr > 0) == (model.config.operator_length > 0) == (model is OURS)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_learned_program_and_its_starts_are_measured(learned, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 50, "loss": 1.0}\n{"step": 100, "train_seconds": 2.5, "eval/train/error_8": 0.25}\n'
+    )
+    results = {"held_out_once/error_8": {"error": 0.25}}
+    if learned:
+        starts = [{"seed": 3, "loss": 2.0, "accuracy": 0.5}, {"seed": 4, "loss": 0.1, "accuracy": 1.0}]
+        results |= {"starts": starts, "success_rate": 0.5, "program": {"numerals": [0, 1]}}
+    result = runtime.FitResult(None, None, 100, {}, results, 9.0, {})
+    found = claims.measure_coupling(Run(result, OURS.config, tmp_path))
+    assert found["held_out_once/accuracy_8"] == 0.75
+    assert found["curve"] == [{"step": 100, "train_seconds": 2.5, "eval/train/error_8": 0.25}]
+    more = {name: found[name] for name in ("starts", "success_rate", "program") if name in found}
+    expected = {"starts": [0.5, 1.0], "success_rate": 0.5, "program": {"numerals": [0, 1]}}
+    assert more == (expected if learned else {})
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_figure_has_the_accuracy_of_every_model_against_updates():
+    def lines(*errors, **more):
+        curve = [{"step": 10 * (k + 1), "eval/held_out_once/error_8": e} for k, e in enumerate(errors)]
+        return [{"measurements": {"curve": curve, **more}}] * 3
+
+    assert LEARNED_COUPLING.figures is not None
+    figures = LEARNED_COUPLING.figures(
+        {"ours": lines(0.5, 0.0, starts=[1.0]), "other": lines(0.75, 0.5, 0.25)}
+    )
+    (axes,) = figures["llrnn/learned_coupling"].axes
+    curves = {line.get_label(): np.asarray(line.get_data()) for line in axes.lines}
+    np.testing.assert_allclose(curves["ours (after its starts)"], [[10, 20], [0.5, 1.0]])
+    np.testing.assert_allclose(curves["other"], [[10, 20, 30], [0.25, 0.5, 0.75]])

@@ -1,0 +1,139 @@
+"""Baselines in place of a cell: what each is made of, causality, and what a config refuses."""
+
+import dataclasses
+from typing import get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import baselines
+from experiments.llrnn import encoders, measures, train
+from experiments.llrnn.config import CellConfig, Config, EncoderConfig, TaskOptions, set_fields
+from llrnn.model import fields_of
+
+TASK = TaskOptions(group="S3", powers=3, operators=3, held_out=0, train_lengths=(1, 4), test_lengths=(4,))
+
+
+def config_of(**fields):
+    encoder = EncoderConfig(features=8)
+    for name, value in fields.items():
+        setattr(encoder, name, value)
+    return Config(
+        task="group_powers",
+        task_options=TASK,
+        encoder=encoder,
+        batch_size=4,
+        steps=2,
+        log_every=1,
+        eval_examples=8,
+        final_examples=8,
+    )
+
+
+MADE = {
+    "transformer": (
+        {"layers": 3, "heads": 2, "hidden": 5},
+        baselines.Transformer(3, 2, 5, positions="rotary", causal=True),
+    ),
+    "lstm": ({"layers": 2, "state": 5}, baselines.LSTM(5, 2)),
+    "full_matrix": (
+        {"column_norm": 1.2, "state": 5},
+        baselines.RecurrentEncoder(baselines.FullMatrixCell(5, 1.2)),
+    ),
+    "delta_product": (
+        {"layers": 2, "heads": 2, "hidden": 5, "steps": 3},
+        baselines.RecurrentEncoder(baselines.DeltaProductCell(2, 4, 3), 2, 5),
+    ),
+    "content_ntm": (
+        {"memory_size": 6, "memory_width": 3, "state": 5},
+        baselines.RecurrentEncoder(baselines.ContentNTMCell(5, 6, 3)),
+    ),
+    "mlp_operator": (
+        {"hidden": 5, "operators": 7, "state": 6},
+        baselines.RecurrentEncoder(baselines.MLPOperatorCell(6, 7, 5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_fields_reach_the_baseline(name):
+    fields, expected = MADE[name]
+    config = config_of(name=name, **fields)
+    config.validate()
+    model = config.make_model(config.make_task())
+    assert model.encoder == expected
+    assert (model.features, model.num_outputs) == (8, 6)
+    assert config.model_name == name
+
+
+def test_the_state_has_as_many_features_as_the_tokens_by_default():
+    for name in ("lstm", "full_matrix", "content_ntm", "mlp_operator"):
+        assert encoders.make(name, 9) == encoders.make(name, 9, state=9) != encoders.make(name, 9, state=8)
+
+
+def test_every_encoder_and_field_can_be_set():
+    assert set(MADE) == set(encoders.ENCODERS)
+    settable = set(get_type_hints(EncoderConfig)) - {"name"}
+    assert {field for make in encoders.ENCODERS.values() for field in fields_of(make)} == settable
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_no_output_depends_on_later_tokens(name):
+    config = config_of(name=name)
+    task = config.make_task()
+    model = config.make_model(task)
+    tokens = np.array([[[0, 1], [1, 0], [2, 1], [1, 1]]], np.int32)
+    changed = tokens.copy()
+    changed[0, 2] = (1, 0)
+    both = task.encode(jnp.asarray(np.concatenate([tokens, changed])))
+    variables = jax.jit(model.init)(jax.random.key(0), both)
+    first, second = np.asarray(measures.predict(model, variables["params"], both))
+    np.testing.assert_allclose(first[:2], second[:2], rtol=1e-5, atol=1e-6)
+    assert np.abs(first[2] - second[2]).max() > 1e-4
+
+
+def test_an_encoder_is_trained_and_measured_under_its_name():
+    results = train.main(config_of(name="mlp_operator"), workdir=None)
+    assert set(results) == {"mlp_operator"}
+    found = results["mlp_operator"]
+    assert set(found.params) == {"embed", "encoder", "outputs"}
+    assert 0 <= found.results["train/error_4"]["error"] <= 1
+    assert "program" not in found.results
+
+
+def test_the_baseline_of_a_preset_is_a_cell():
+    config = dataclasses.replace(config_of(name="lstm"), baseline=CellConfig(name="elman"))
+    alone = config.for_baseline(1.0)
+    assert (alone.model_name, alone.encoder) == ("elman", EncoderConfig())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "gru"}, r"encoder\.name: got 'gru', expected one of 'transformer', 'lstm', 'full_matrix'"),
+        (
+            {"name": "lstm", "heads": 2},
+            r"options of encoder lstm: got 'heads', expected some of 'features', ",
+        ),
+        ({"name": "delta_product", "heads": 3}, r"encoder\.heads: got 3, expected a divisor of encoder.feat"),
+        ({"name": "transformer", "heads": 3}, r"num_heads: got 3, expected a divisor of the features"),
+        ({"name": "lstm", "features": 0}, r"features: got 0, expected at least 1"),
+    ],
+)
+def test_a_mistake_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        config_of(**change).validate()
+
+
+def test_an_encoder_has_no_table_and_no_second_output_layer():
+    config = config_of(name="lstm")
+    with pytest.raises(ValueError, match=r"table_lr: got 0\.1, expected 0 with 'lstm', which has no table"):
+        dataclasses.replace(config, table_lr=0.1).validate()
+    with pytest.raises(ValueError, match=r"hidden_outputs: got 3, expected 0 with encoder\.name='lstm'"):
+        dataclasses.replace(config, hidden_outputs=3).validate()
+
+
+def test_unset_fields_are_the_encoders_own():
+    assert set_fields(EncoderConfig(name="transformer")) == {"name": "transformer", "features": 64}
