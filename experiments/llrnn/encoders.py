@@ -36,7 +36,7 @@ def _delta_product(
     features: int, layers: int = 1, heads: int = 4, hidden: int | None = None, steps: int = 2
 ) -> baselines.RecurrentEncoder:
     """Residual blocks, as published; each head has D / heads features."""
-    if features % heads:
+    if heads < 1 or features % heads:
         raise ValueError(f"encoder.heads: got {heads}, expected a divisor of encoder.features = {features}")
     cell = baselines.DeltaProductCell(heads, features // heads, steps)
     return baselines.RecurrentEncoder(cell, layers, 4 * features if hidden is None else hidden)

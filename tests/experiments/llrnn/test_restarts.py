@@ -111,15 +111,20 @@ def test_a_mistake_is_named(change, message):
         dataclasses.replace(SMALL, **change).validate()
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_lengths_of_operators_are_added_to_the_loss():
     """With their weight, once per scored symbol; a baseline after the run has none."""
     weighted = dataclasses.replace(SMALL, operator_length=0.25)
     task = train.make_training(SMALL)
-    assert task.sample is not None
-    params, batch = task.init(jax.random.key(0)), task.sample(jax.random.key(1), 0)
-    plain = task.loss(params, batch, jax.random.key(2))
-    found = train.make_training(weighted).loss(params, batch, jax.random.key(2))
-    lengths = measures.operator_lengths(SMALL.make_model(SMALL.make_task()), params)
+
+    @jax.jit
+    def computed(key):
+        assert task.sample is not None
+        params, batch = task.init(key), task.sample(key, 0)
+        losses = (each.loss(params, batch, key) for each in (task, train.make_training(weighted)))
+        return *losses, measures.operator_lengths(SMALL.make_model(SMALL.make_task()), params)
+
+    plain, found, lengths = computed(jax.random.key(0))
     added = (found.numerator - plain.numerator) / found.denominator
     np.testing.assert_allclose(added, 0.25 * lengths, rtol=1e-4)
     mean, count = found.metrics["operator_length"]
