@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
-from experiments.llrnn.config import CellConfig, Config, EncoderConfig, get_config
+from experiments.llrnn.config import CellConfig, Config, EncoderConfig, TaskOptions, get_config
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
 
 RATES = ({"lr": 3e-3}, {"lr": 1e-2}, {"lr": 3e-2})
@@ -281,4 +281,107 @@ LEARNED_COUPLING = Comparison(
     figures=lambda runs: {"llrnn/learned_coupling": _by_updates(runs)},
 )
 
-CLAIMS = (GIVEN_COUPLING, COPY, WORD_PROBLEM, LEARNED_COUPLING)
+
+def measure_states(run: Run) -> dict[str, Any]:
+    """Measures what `measure` does and the share of sequences without an error at each length."""
+    whole = {
+        name.replace("error", "sequences"): part["sequences_right"]
+        for name, part in run.result.results.items()
+        if isinstance(part, Mapping)
+    }
+    return {**measure(run), **whole}
+
+
+_LONG = 512
+"""The length at which states are compared; training ends at 16."""
+
+
+def _state_tracking(
+    name: str, group: str, parameters: int, others: Mapping[str, tuple[EncoderConfig, int]]
+) -> Comparison:
+    """Returns the comparison on words of a group.
+
+    Args:
+        name: the last part of the comparison's name.
+        group: an argument of `llrnn.tasks.permutations.group`.
+        parameters: of our cell.
+        others: the encoder and the number of parameters of each baseline.
+    """
+    options = TaskOptions(group=group, test_lengths=(16, 64, 256, _LONG))
+    ours = dataclasses.replace(
+        _alone("word_problem"), task_options=options, eval_every=2000, eval_examples=64, final_examples=256
+    )
+    models = [Model("second-order cell", ours, parameters, 4000, search=RATES)]
+    for shown, (encoder, count) in others.items():
+        config = dataclasses.replace(ours, encoder=encoder)
+        models.append(Model(shown, config, count, 4000, search=RATES))
+    return Comparison(
+        name=f"llrnn.state_tracking.{name}",
+        claims=tuple(
+            Claim(
+                id=f"llrnn.state_tracking.{name}{part}",
+                claim=f"a second-order cell trained on words of {group} up to 16 multiplies words of 512",
+                measure=f"{what} at length {_LONG}",
+                value=f"train/{value}_{_LONG}",
+                tests=("mean",),
+                target=0.99,
+            )
+            for part, what, value in (
+                ("", "accuracy per symbol", "accuracy"),
+                (".sequences", "share of sequences without an error", "sequences"),
+            )
+        ),
+        models=tuple(models),
+        measure=measure_states,
+        seeds=(0, 1, 2, 3, 4),
+        search_seeds=(100,),
+        search_by="train/error_16",
+        search_higher_is_better=False,
+        figures=lambda runs: {f"llrnn/state_tracking_{name}": _lengths("word_problem", runs)},
+    )
+
+
+def _of_60_elements() -> dict[str, tuple[EncoderConfig, int]]:
+    """Returns the baselines of the two groups of 60 elements."""
+    return {
+        "LSTM": (EncoderConfig("lstm", 77), 63_123),
+        "Transformer": (EncoderConfig("transformer", 64, layers=2, heads=4, hidden=84), 63_524),
+        "full-matrix RNN": (EncoderConfig("full_matrix", 36, state=39), 63_537),
+        "DeltaProduct": (EncoderConfig("delta_product", 64, heads=4, hidden=232), 63_356),
+        "NTM, content-addressed": (EncoderConfig("content_ntm", 64, state=72), 63_112),
+    }
+
+
+STATE_TRACKING = (
+    _state_tracking(
+        "parity",
+        "Z2",
+        2_114,
+        {
+            "LSTM": (EncoderConfig("lstm", 14, state=15), 2_096),
+            "Transformer": (EncoderConfig("transformer", 12, layers=2, heads=2, hidden=13), 2_104),
+            "full-matrix RNN": (EncoderConfig("full_matrix", 16, state=10), 2_118),
+            "DeltaProduct": (EncoderConfig("delta_product", 16, heads=2, hidden=9), 2_119),
+            "NTM, content-addressed": (
+                EncoderConfig("content_ntm", 8, state=14, memory_size=8, memory_width=4),
+                2_126,
+            ),
+        },
+    ),
+    _state_tracking("z60", "Z60", 63_420, _of_60_elements()),
+    _state_tracking("a5", "A5", 63_420, _of_60_elements()),
+    _state_tracking(
+        "s5",
+        "S5",
+        126_840,
+        {
+            "LSTM": (EncoderConfig("lstm", 106), 127_320),
+            "Transformer": (EncoderConfig("transformer", 64, layers=2, heads=4, hidden=300), 126_992),
+            "full-matrix RNN": (EncoderConfig("full_matrix", 32, state=59), 126_513),
+            "DeltaProduct": (EncoderConfig("delta_product", 64, heads=4, hidden=664), 126_824),
+            "NTM, content-addressed": (EncoderConfig("content_ntm", 64, state=118), 127_156),
+        },
+    ),
+)
+
+CLAIMS = (GIVEN_COUPLING, COPY, WORD_PROBLEM, LEARNED_COUPLING, *STATE_TRACKING)

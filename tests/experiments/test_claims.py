@@ -115,8 +115,8 @@ def test_tables_are_written(tmp_path):
         (["llrnn.copy.at40"], ["llrnn.copy"]),
         (["llrnn.copy.at20", "llrnn.copy.at40"], ["llrnn.copy"]),
         (
-            ["llrnn"],
-            ["llrnn.given_coupling", "llrnn.copy", "llrnn.word_problem", "llrnn.learned_coupling"],
+            ["llrnn.state_tracking"],
+            [f"llrnn.state_tracking.{group}" for group in ("parity", "z60", "a5", "s5")],
         ),
         (["boxworld.quick", "llrnn.copy"], ["boxworld.quick", "llrnn.copy"]),
     ],
