@@ -126,7 +126,8 @@ def run_with_intermediates(
 ) -> RecurrentOutput:
     """Returns the output of a `RecurrentModel` with the values that its cell records at each step.
 
-    A module of another kind that returns a `RecurrentOutput` has no such values. An NTM records "read_address" and "write_address", both [B, T, N].
+    A module of another kind that returns a `RecurrentOutput` has no such values. An NTM records
+    "read_address" and "write_address", both [B, T, N].
     """
     output, state = cast(
         tuple[RecurrentOutput, Mapping[str, Any]], model.apply(variables, inputs, mutable=["intermediates"])
