@@ -43,7 +43,7 @@ def cell_fields(name: str) -> tuple[str, ...]:
     return fields_of(CELLS[name])
 
 
-def fields_of(make: Callable[..., nn.Module]) -> tuple[str, ...]:
+def fields_of(make: Callable[..., Any]) -> tuple[str, ...]:
     """Returns the names of the arguments of a module's class, or of a function that makes a module."""
     return tuple(name for name in inspect.signature(make).parameters if name not in ("parent", "name"))
 
@@ -54,14 +54,23 @@ def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
     Raises:
       ValueError: `name` is not a key of `CELLS`, or the cell has no such field.
     """
-    fields = cell_fields(name)
-    unknown = sorted(set(options) - set(fields))
-    if unknown:
+    cell_fields(name)  # refuses an unknown name
+    return call(CELLS[name], name, **options)
+
+
+def call[T](make: Callable[..., T], what: str, **options: Any) -> T:
+    """Returns `make(**options)`, for a module's class or a function that makes a module.
+
+    Raises:
+      ValueError: it has no such arguments; the message names `what` and lists those it has.
+    """
+    fields = fields_of(make)
+    if unknown := sorted(set(options) - set(fields)):
         raise ValueError(
-            f"options of {name}: got {', '.join(map(repr, unknown))}, expected a subset of "
+            f"options of {what}: got {', '.join(map(repr, unknown))}, expected a subset of "
             f"{', '.join(map(repr, fields))}"
         )
-    return CELLS[name](**options)
+    return make(**options)
 
 
 @struct.dataclass

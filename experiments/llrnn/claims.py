@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
-from experiments.llrnn.config import CellConfig, Config, EncoderConfig, TaskOptions, get_config
+from experiments.llrnn.config import Config, get_config
+from experiments.llrnn.parts import CellConfig, EncoderConfig, TaskOptions
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
 
 RATES = ({"lr": 3e-3}, {"lr": 1e-2}, {"lr": 3e-2})
@@ -64,17 +65,19 @@ def _lengths(preset: str, runs: Mapping[str, Sequence[Line]]) -> Any:
     )
 
 
+def _accuracies(lines: Sequence[Line], split: str) -> tuple[Any, Any, Any, Any]:
+    """Returns the accuracy at length 8 against steps, with its band over the seeds of a model."""
+    curves = [line["measurements"]["curve"] for line in lines]
+    rows = [[1 - point[f"eval/{split}/error_8"] for point in curve] for curve in curves]
+    return np.array([point["step"] for point in curves[0]]), *runtime.intervals.mean_band(rows)
+
+
 def _held_out(runs: Mapping[str, Sequence[Line]]) -> Any:
     """Draws accuracy on held-out and on trained pairs against steps, over the seeds of each model."""
     curves = {}
     for model, lines in runs.items():
-        steps = [point["step"] for point in lines[0]["measurements"]["curve"]]
         for split, shown in (("held_out_once", "held-out pairs"), ("train", "trained pairs")):
-            rows = [
-                [1 - point[f"eval/{split}/error_8"] for point in line["measurements"]["curve"]]
-                for line in lines
-            ]
-            curves[f"{model}, {shown}"] = (np.array(steps), *runtime.intervals.mean_band(rows))
+            curves[f"{model}, {shown}"] = _accuracies(lines, split)
     return runtime.plots.curve_figure(
         curves,
         title="g^k in S5, 8 of 32 pairs (k, g) held out; mean over seeds, 95 %",
@@ -193,13 +196,8 @@ def _by_updates(runs: Mapping[str, Sequence[Line]]) -> Any:
     """Draws the accuracy on held-out pairs against updates, over the seeds of each model."""
     curves = {}
     for model, lines in runs.items():
-        steps = [point["step"] for point in lines[0]["measurements"]["curve"]]
-        rows = [
-            [1 - point["eval/held_out_once/error_8"] for point in line["measurements"]["curve"]]
-            for line in lines
-        ]
         after = " (after its starts)" if "starts" in lines[0]["measurements"] else ""
-        curves[model + after] = (np.array(steps), *runtime.intervals.mean_band(rows))
+        curves[model + after] = _accuracies(lines, "held_out_once")
     return runtime.plots.curve_figure(
         curves,
         title="g^k in S5, what k means is learned; 48 of 144 pairs (k, g) held out; mean over seeds, 95 %",

@@ -6,11 +6,13 @@ Axis letters: B sequences, T time steps, I input features, D features, O outputs
 from collections.abc import Callable
 from typing import Any
 
+import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from experiments import baselines
-from llrnn.model import RecurrentOutput, fields_of
+from llrnn.cells.base import Cell
+from llrnn.model import RecurrentModel, RecurrentOutput, call, fields_of
 
 
 def _transformer(
@@ -21,15 +23,12 @@ def _transformer(
     return baselines.Transformer(layers, heads, hidden, positions="rotary", causal=True)
 
 
-def _lstm(features: int, state: int | None = None, layers: int = 1) -> baselines.RecurrentEncoder:
-    return baselines.LSTM(features if state is None else state, layers)
+def _lstm(features: int, state: int, layers: int = 1) -> baselines.RecurrentEncoder:
+    return baselines.LSTM(state, layers)
 
 
-def _full_matrix(
-    features: int, state: int | None = None, column_norm: float | None = None
-) -> baselines.RecurrentEncoder:
-    size = features if state is None else state
-    return baselines.RecurrentEncoder(baselines.FullMatrixCell(size, column_norm))
+def _full_matrix(features: int, state: int, column_norm: float | None = None) -> baselines.RecurrentEncoder:
+    return baselines.RecurrentEncoder(baselines.FullMatrixCell(state, column_norm))
 
 
 def _delta_product(
@@ -43,17 +42,15 @@ def _delta_product(
 
 
 def _content_ntm(
-    features: int, state: int | None = None, memory_size: int = 32, memory_width: int = 16
+    features: int, state: int, memory_size: int = 32, memory_width: int = 16
 ) -> baselines.RecurrentEncoder:
-    size = features if state is None else state
-    return baselines.RecurrentEncoder(baselines.ContentNTMCell(size, memory_size, memory_width))
+    return baselines.RecurrentEncoder(baselines.ContentNTMCell(state, memory_size, memory_width))
 
 
 def _mlp_operator(
-    features: int, state: int | None = None, hidden: int = 64, operators: int = 24
+    features: int, state: int, hidden: int = 64, operators: int = 24
 ) -> baselines.RecurrentEncoder:
-    size = features if state is None else state
-    return baselines.RecurrentEncoder(baselines.MLPOperatorCell(size, operators, hidden))
+    return baselines.RecurrentEncoder(baselines.MLPOperatorCell(state, operators, hidden))
 
 
 ENCODERS: dict[str, Callable[..., nn.Module]] = {
@@ -64,7 +61,7 @@ ENCODERS: dict[str, Callable[..., nn.Module]] = {
     "content_ntm": _content_ntm,
     "mlp_operator": _mlp_operator,
 }
-"""Encoders by name; their arguments are the fields of `experiments.llrnn.config.EncoderConfig`."""
+"""Encoders by name; their arguments are the fields of `experiments.llrnn.parts.EncoderConfig`."""
 
 
 def make(name: str, features: int, **options: Any) -> nn.Module:
@@ -75,13 +72,9 @@ def make(name: str, features: int, **options: Any) -> nn.Module:
     """
     if name not in ENCODERS:
         raise ValueError(f"encoder.name: got {name!r}, expected one of {', '.join(map(repr, ENCODERS))}")
-    fields = fields_of(ENCODERS[name])
-    if unknown := sorted(set(options) - set(fields)):
-        raise ValueError(
-            f"options of encoder {name}: got {', '.join(map(repr, unknown))}, expected some of "
-            f"{', '.join(map(repr, fields))}"
-        )
-    return ENCODERS[name](features, **options)
+    if "state" in fields_of(ENCODERS[name]):
+        options.setdefault("state", features)
+    return call(ENCODERS[name], f"encoder {name}", features=features, **options)
 
 
 class EncodedModel(nn.Module):
@@ -102,3 +95,13 @@ class EncodedModel(nn.Module):
         """Returns the logits after each step, and the encoder's states."""
         states = self.encoder(nn.Dense(self.features, name="embed")(inputs))
         return RecurrentOutput(nn.Dense(self.num_outputs, name="outputs")(states), states)
+
+
+type Model = RecurrentModel | EncodedModel
+
+
+def operators(model: Model, params: Any) -> dict[str, jax.Array]:
+    """Returns the operators [I, D, D] among the parameters of a model's cell, by name; {} if it has none."""
+    if isinstance(model, RecurrentModel) and isinstance(model.cell, Cell):
+        return model.cell.operators(params["cell"])
+    return {}

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from experiments import runtime
-from experiments.llrnn.config import Config, Model, operators
+from experiments.llrnn.config import Config
+from experiments.llrnn.encoders import Model, operators
 from llrnn import cells, tasks
 from llrnn import model as models
 from llrnn.cells.coupling import COORDINATES

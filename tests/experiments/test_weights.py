@@ -16,7 +16,8 @@ from absl import app
 from safetensors.numpy import load_file
 
 from experiments import registry, runtime, weights
-from experiments.llrnn.config import CellConfig, Config
+from experiments.llrnn.config import Config
+from experiments.llrnn.parts import CellConfig
 from experiments.registry import open_model
 from experiments.runtime import packing, releasing, workdir
 from tests.on_devices import ROOT

@@ -18,6 +18,7 @@ from experiments.exporting import Exportable, Input, Output, run_exported
 from experiments.folnet_pretrain import load as folnet_load
 from experiments.llrnn import config as llrnn_configs
 from experiments.llrnn import load as llrnn_load
+from experiments.llrnn.parts import CellConfig
 from experiments.mathematics import load as mathematics_load
 from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.boxworld import small as small_boxworld
@@ -97,7 +98,7 @@ def solver() -> Exportable:
 @functools.cache
 def trained_recurrent(cell: str = "second_order") -> tuple[llrnn_configs.Config, Any]:
     """The config and the parameters of a recurrent cell on the copy task."""
-    config = llrnn_configs.Config(cell=llrnn_configs.CellConfig(name=cell, features=6), batch_size=4)
+    config = llrnn_configs.Config(cell=CellConfig(name=cell, features=6), batch_size=4)
     task = config.make_task()
     inputs = jnp.zeros((1, 3, sum(task.fields)))
     params = jax.jit(config.make_model(task).init)(jax.random.key(2), inputs)["params"]

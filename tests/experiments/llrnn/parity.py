@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from experiments.llrnn import train
-from experiments.llrnn.config import CellConfig, Config, TaskOptions
+from experiments.llrnn.config import Config
+from experiments.llrnn.parts import CellConfig, TaskOptions
 
 MEMORY = CellConfig(name="ntm", features=8, memory_size=8, memory_width=4, powers=(0, -1, 1), sharpen=True)
 CONFIG = Config(

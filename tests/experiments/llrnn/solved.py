@@ -6,7 +6,8 @@ and the numeral k, which the tokens give, applies it k times.
 
 import numpy as np
 
-from experiments.llrnn.config import CellConfig, Config, TaskOptions
+from experiments.llrnn.config import Config
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from llrnn import tasks
 
 CONFIG = Config(

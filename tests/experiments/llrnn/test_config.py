@@ -11,7 +11,8 @@ import pytest
 from flax import linen as nn
 
 from experiments.llrnn import train
-from experiments.llrnn.config import AUTHORS_TASKS, CellConfig, Config, TaskOptions, get_config
+from experiments.llrnn.config import AUTHORS_TASKS, Config, get_config
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from experiments.runtime import releasing
 from llrnn import cells, logic, tasks
 from llrnn import model as models

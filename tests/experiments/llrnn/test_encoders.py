@@ -10,7 +10,8 @@ import pytest
 
 from experiments import baselines
 from experiments.llrnn import encoders, measures, train
-from experiments.llrnn.config import CellConfig, Config, EncoderConfig, TaskOptions, set_fields
+from experiments.llrnn.config import Config
+from experiments.llrnn.parts import CellConfig, EncoderConfig, TaskOptions, set_fields
 from llrnn.model import fields_of
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -121,7 +122,7 @@ def test_the_baseline_of_a_preset_is_a_cell():
         ({"name": "gru"}, r"encoder\.name: got 'gru', expected one of 'transformer', 'lstm', 'full_matrix'"),
         (
             {"name": "lstm", "heads": 2},
-            r"options of encoder lstm: got 'heads', expected some of 'features', ",
+            r"options of encoder lstm: got 'heads', expected a subset of 'features', ",
         ),
         ({"name": "delta_product", "heads": 3}, r"encoder\.heads: got 3, expected a divisor of encoder.feat"),
         ({"name": "delta_product", "heads": 0}, r"encoder\.heads: got 0, expected a divisor of encoder.feat"),

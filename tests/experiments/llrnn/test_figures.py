@@ -9,7 +9,7 @@ import pytest
 
 from experiments import runtime
 from experiments.llrnn import figures, tour
-from experiments.llrnn.config import CellConfig, TaskOptions
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.llrnn import load, measures
-from experiments.llrnn.config import CellConfig
+from experiments.llrnn.parts import CellConfig
 from llrnn import tasks
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short

@@ -11,7 +11,8 @@ import pytest
 
 from experiments import runtime
 from experiments.llrnn import measures, restarts, train
-from experiments.llrnn.config import CellConfig, Config, TaskOptions
+from experiments.llrnn.config import Config
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from experiments.llrnn.restarts import SEEDS_APART, STARTS
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short

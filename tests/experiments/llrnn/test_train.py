@@ -14,7 +14,7 @@ import pytest
 
 from experiments import runtime
 from experiments.llrnn import load, measures, train
-from experiments.llrnn.config import CellConfig, TaskOptions
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from tests import on_devices
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short

@@ -61,14 +61,14 @@ def test_stories_are_joined_as_their_problems_are(monkeypatch, joined):
     monkeypatch.setattr(Published, "numbered_text", lambda self, index: spoken(self[index]))
     first, longer = set(), 0
     for index in range(180):
-        problem, told = joined[index], joined.numbered_text(index)
+        problem, text = joined[index], joined.numbered_text(index)
         own, both = spoken(joined.source[index % 60]), spoken(problem)
         if len(both) == len(own):
-            assert told == both
+            assert text == both
             continue
         longer += 1
-        assert told in (both, both[len(own) :] + both[: len(own)])
-        first.add(told == both)
+        assert text in (both, both[len(own) :] + both[: len(own)])
+        first.add(text == both)
     assert longer > 40
     assert first == {True, False}
 
@@ -89,8 +89,8 @@ def test_two_problems_share_one_person():
         assert relations(theirs) == relations(second.facts)
         (shared,) = {p for x, _, y in mine for p in (x, y)} & {p for x, _, y in theirs for p in (x, y)}
         for of, own, numbers_of in ((first, mine, of_first), (second, theirs, of_second)):
-            told = [(numbers_of[fact.x], numbers_of[fact.y]) for fact in of.facts]
-            assert told == [(fact.x, fact.y) for fact in own]
+            pairs = [(numbers_of[fact.x], numbers_of[fact.y]) for fact in of.facts]
+            assert pairs == [(fact.x, fact.y) for fact in own]
         assert of_first[1] == of_second[2] == shared
         assert both.query == tuple(of_first[person] for person in first.query)
         numbers.add(shared)
