@@ -6,12 +6,11 @@ Axis letters: B sequences, T time steps, I input features, D features, O outputs
 from collections.abc import Callable
 from typing import Any
 
-import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from experiments import baselines
-from llrnn.cells.base import Cell
+from llrnn import cells
 from llrnn.model import RecurrentModel, RecurrentOutput, call, fields_of
 
 
@@ -100,8 +99,6 @@ class EncodedModel(nn.Module):
 type Model = RecurrentModel | EncodedModel
 
 
-def operators(model: Model, params: Any) -> dict[str, jax.Array]:
+def operators(model: Model, params: Any) -> dict[str, Any]:
     """Returns the operators [I, D, D] among the parameters of a model's cell, by name; {} if it has none."""
-    if isinstance(model, RecurrentModel) and isinstance(model.cell, Cell):
-        return model.cell.operators(params["cell"])
-    return {}
+    return cells.read_operators(model.cell, params["cell"]) if isinstance(model, RecurrentModel) else {}

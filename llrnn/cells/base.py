@@ -85,11 +85,6 @@ class Cell(nn.RNNCellBase, kw_only=True):
                 check(name, getattr(self, name))
 
     @nn.nowrap
-    def operators(self, params: Mapping[str, Any]) -> dict[str, Float[Array, "I D D"]]:
-        """Returns the operators among the cell's parameters, one for each input feature, by name."""
-        return {}
-
-    @nn.nowrap
     def check_state(self, name: str, state: Array, inputs: Array, size: int) -> None:
         """Raises ValueError unless `state` is [*B, size] for inputs [*B, I]."""
         expected = (*inputs.shape[:-1], size)

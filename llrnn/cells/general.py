@@ -25,8 +25,7 @@ Axis letters: B batch (any number of leading axes), I input features, D dimensio
 vector.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -204,21 +203,6 @@ class LLRNNCell(Cell):
         for _ in range(hidden.ndim - 1):
             function = jax.vmap(function)
         return function(vectors, hidden)
-
-    @nn.nowrap
-    def operators(self, params: Mapping[str, Any]) -> dict[str, Float[Array, "I D D"]]:
-        """Returns the maps among the cell's parameters, one for each input feature, by name.
-
-        They are of the declared inputs of type B -o B, without those that have a `basis`.
-        """
-        found = {}
-        for declared, domain in zip(self.inputs, self.domains(self.master), strict=True):
-            if not isinstance(declared, Input) or declared.basis is not None:
-                continue
-            if isinstance(domain, logic.Lolli) and domain.domain == domain.codomain:
-                size = dimension(domain.domain)
-                found[declared.name] = params[declared.name]["kernel"].reshape(-1, size, size)
-        return found
 
     @nn.nowrap
     def domains(self, proof: logic.Term) -> list[logic.Type]:

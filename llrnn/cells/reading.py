@@ -1,14 +1,44 @@
-"""Reads the programs that a table learned, and names them.
+"""Reads what cells learned: the operators among their parameters, and the programs of a table, by name.
 
-Axis letters: K tokens, P programs (numerals 0 .. P - 1), G operators.
+Axis letters: K tokens, P programs (numerals 0 .. P - 1), G operators, I input features, D state features.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from llrnn import logic
+from llrnn.cells.declarations import Input
+from llrnn.cells.general import LLRNNCell
+from llrnn.cells.recurrent import OPERATORS, RecurrentCell
+from llrnn.logic.types import dimension
+
+
+def read_operators(
+    cell: nn.RNNCellBase, params: Mapping[str, Any]
+) -> dict[str, Float[Array, "I D D"] | Float[np.ndarray, "I D D"]]:
+    """Returns the operators among a cell's parameters, one for each input feature, by name.
+
+    They are the V_k of second-order and higher-order cells, and, in the cell of a proof, the maps of declared
+    inputs of type B -o B without a `basis`. Other cells have none. A function and no method, because inputs
+    of a proof can have any name, and parameters share names with methods in `flax.nnx`.
+    """
+    if isinstance(cell, RecurrentCell):
+        return {name: value for name, value in params.items() if name.startswith(OPERATORS)}
+    found = {}
+    if isinstance(cell, LLRNNCell):
+        for declared, domain in zip(cell.inputs, cell.domains(cell.master), strict=True):
+            if not isinstance(declared, Input) or declared.basis is not None:
+                continue
+            if isinstance(domain, logic.Lolli) and domain.domain == domain.codomain:
+                size = dimension(domain.domain)
+                found[declared.name] = params[declared.name]["kernel"].reshape(-1, size, size)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

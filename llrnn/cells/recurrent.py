@@ -16,8 +16,8 @@ A given command whose coordinates are all 0 is the zero program, with Z h = 0. A
 divide 0 by its length, then keeps its state; a linear cell that is not normalized is at 0 from then on.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -245,11 +245,6 @@ class RecurrentCell(Cell):
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
         """Returns a function from the suffix of the weights' names to Z h, and x [*B, I], the input of U."""
         raise NotImplementedError
-
-    @nn.nowrap
-    def operators(self, params: Mapping[str, Any]) -> dict[str, Float[Array, "I D D"]]:
-        """Returns the operators V_k among the cell's parameters, one for each input feature, by name."""
-        return {name: value for name, value in params.items() if name.startswith(OPERATORS)}
 
 
 class ElmanCell(RecurrentCell):
