@@ -33,7 +33,8 @@ def unrolled(params, actors, key, steps, environment=corridor.ENVIRONMENT):
 
 @functools.cache
 def started(batch=BATCH):
-    return jax.jit(lambda key: rollout.start(corridor.ENVIRONMENT, key, batch))(jax.random.key(3))
+    with jax.ensure_compile_time_eval():  # values, also if the first to ask is a function that is traced
+        return jax.jit(lambda key: rollout.start(corridor.ENVIRONMENT, key, batch))(jax.random.key(3))
 
 
 def replay(kinds, actions):
