@@ -6,11 +6,9 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from experiments import runtime
-from experiments.llrnn.config import Config
 from experiments.llrnn.encoders import Model, operators
 from llrnn import cells, tasks
 from llrnn import model as models
@@ -55,15 +53,17 @@ def operator_lengths(model: Model, params: Any) -> Float[Array, ""]:
     return jnp.mean(jnp.square(jnp.concatenate(lengths) - 1))
 
 
-def learned_numerals(config: Config, task: tasks.Task, params: Any) -> cells.LearnedNumerals | None:
-    """Names the numerals of a higher-order cell's table on `group_powers`; None for another cell or task."""
-    cell = config.cell
-    has_table = config.model_name == "higher_order" and cell.coupling == "table"
-    if not has_table or not isinstance(task, tasks.GroupPowers):
-        return None
-    orders = task.elements.element_orders()[list(task.operator_elements)]
-    logits = np.asarray(params["cell"]["powers_table"]["kernel"]) / (cell.temperature or 1.0)
-    return cells.read_numerals(logits, orders.tolist())
+def learned_numerals(model: Model, task: tasks.Task, params: Any) -> dict[str, cells.LearnedNumerals]:
+    """Names the numerals of a cell's tables, by table; {} unless it has one for each number of the task."""
+    if not isinstance(task, tasks.ProgramTask) or not isinstance(model, models.RecurrentModel):
+        return {}
+    tables, orders = cells.read_tables(model.cell, params["cell"]), task.elements.element_orders()
+    if len(tables) != len(task.powers_of):
+        return {}
+    return {
+        name: cells.read_numerals(logits, orders[elements].tolist())
+        for (name, logits), elements in zip(tables.items(), task.powers_of, strict=True)
+    }
 
 
 def make_evaluation(

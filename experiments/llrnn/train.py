@@ -8,6 +8,7 @@ both at the task's lengths and splits, and draws error against length, held-out 
 """
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -86,10 +87,9 @@ def _fit(
         results: dict[str, Any] = {name: measures.summarize(counts) for name, counts in final(params).items()}
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = measures.score(task, model, params, config.score_examples)
-        if (found := measures.learned_numerals(config, task, params)) is not None:
-            numerals = dataclasses.asdict(found).items()
-            # Lists, as a finished run reads them again.
-            results["program"] = {k: list(v) if isinstance(v, tuple) else v for k, v in numerals}
+        if found := measures.learned_numerals(model, task, params):
+            of_tables = {name: dataclasses.asdict(table) for name, table in found.items()}
+            results["program"] = json.loads(json.dumps(of_tables))  # as a finished run reads them again
         return {**results, **more()}
 
     return runtime.fit(

@@ -3,7 +3,7 @@
 from llrnn.cells.coupling import entropy
 from llrnn.cells.declarations import Command, Data, Fixed, Input, Weight
 from llrnn.cells.general import LLRNNCell
-from llrnn.cells.reading import LearnedNumerals, read_numerals, read_operators
+from llrnn.cells.reading import LearnedNumerals, read_numerals, read_operators, read_tables
 from llrnn.cells.recurrent import ElmanCell, HigherOrderCell, MultiplicativeCell, SecondOrderCell
 from llrnn.cells.text import cell_of_text
 
@@ -23,4 +23,5 @@ __all__ = [
     "entropy",
     "read_numerals",
     "read_operators",
+    "read_tables",
 ]

@@ -95,10 +95,12 @@ class Input:
       name: name of its parameters.
       basis: the N vectors that span the subspace of c, with as many columns as the type has dimensions; None
         for the whole space.
+      features: the first feature of x that it reads, and the first that it does not; None for all.
     """
 
     name: str
     basis: Float[Array, "N _"] | None = None
+    features: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +196,10 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
             f"{what}: got the proof's input !({of}), expected a type without bangs under its bang, whose "
             "dimension is finite"
         )
+    if isinstance(declared, Input) and declared.features is not None:
+        start, stop = declared.features
+        if not 0 <= start < stop:
+            raise ValueError(f"features of {what}: got {declared.features}, expected 0 <= start < stop")
     basis = None if isinstance(declared, Weight) else declared.basis
     if basis is not None and (basis.ndim != 2 or basis.shape[1] != dimension(of)):
         raise ValueError(

@@ -50,6 +50,23 @@ def _scale(of: logic.Type) -> float:
     return dimension(of.domain) ** -0.5 if isinstance(of, logic.Lolli) else 1.0
 
 
+def read_features(declared: Input, inputs: Float[Array, "*B I"]) -> Float[Array, "*B _"]:
+    """Returns the features of x that a declared input reads.
+
+    Raises:
+      ValueError: it reads features that x does not have.
+    """
+    if declared.features is None:
+        return inputs
+    start, stop = declared.features
+    if stop > inputs.shape[-1]:
+        raise ValueError(
+            f"features of Input {declared.name!r}: got {declared.features}, expected at most the "
+            f"{inputs.shape[-1]} features of the input that commands do not take"
+        )
+    return inputs[..., start:stop]
+
+
 class LLRNNCell(Cell):
     """The recurrent cell of a proof (Definition 2.4); the module's docstring has the equations.
 
@@ -152,7 +169,7 @@ class LLRNNCell(Cell):
                     else:
                         drawn = nn.initializers.normal(_scale(domain) if basis is None else 1.0)
                         mapped = self.dense(declared.name, width, use_bias=False, kernel_init=drawn)
-                        vector = mapped(inputs).astype(carry.dtype)
+                        vector = mapped(read_features(declared, inputs)).astype(carry.dtype)
                     if basis is not None:
                         vector = vector @ jnp.asarray(basis, vector.dtype)
                     vectors[declared.name] = vector

@@ -1,4 +1,4 @@
-"""Reads what cells learned: the operators among their parameters, and the programs of a table, by name.
+"""Reads what cells learned: the operators and tables among their parameters, and a table's programs by name.
 
 Axis letters: K tokens, P programs (numerals 0 .. P - 1), G operators, I input features, D state features.
 """
@@ -13,9 +13,11 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from llrnn import logic
-from llrnn.cells.declarations import Input
+from llrnn.cells.coupling import TABLE
+from llrnn.cells.declarations import Command, Input
 from llrnn.cells.general import LLRNNCell
-from llrnn.cells.recurrent import OPERATORS, RecurrentCell
+from llrnn.cells.recurrent import OPERATORS, HigherOrderCell, RecurrentCell
+from llrnn.logic.spans import NumeralSpan
 from llrnn.logic.types import dimension
 
 
@@ -39,6 +41,21 @@ def read_operators(
                 size = dimension(domain.domain)
                 found[declared.name] = params[declared.name]["kernel"].reshape(-1, size, size)
     return found
+
+
+def read_tables(cell: nn.RNNCellBase, params: Mapping[str, Any]) -> dict[str, Float[np.ndarray, "K P"]]:
+    """Returns the logits of a cell's learned tables of numerals, over their temperature, by name.
+
+    They are that of a higher-order cell, and those of a proof's commands, in the order of their declarations.
+    """
+    found: dict[str, float] = {}
+    if isinstance(cell, HigherOrderCell) and cell.coupling == "table":
+        found["powers"] = cell.temperature
+    elif isinstance(cell, LLRNNCell):
+        commands = (declared for declared in cell.inputs if isinstance(declared, Command))
+        tables = (each for each in commands if each.coupling == "table")
+        found = {each.name: each.temperature for each in tables if isinstance(each.span, NumeralSpan)}
+    return {name: np.asarray(params[name + TABLE]["kernel"]) / scale for name, scale in found.items()}
 
 
 @dataclasses.dataclass(frozen=True)

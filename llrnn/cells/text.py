@@ -6,6 +6,7 @@ r"""The cell of a proof from text, for configs and command lines.
 `llrnn.logic.parsing` has the grammar of proofs. A declaration is `NAME: SOURCE`, where SOURCE is
 
     input                        an `Input`, W x
+    input I:J                    an `Input` that reads the features I .. J - 1 of x
     data                         a `Data` vector, sigma(W h + B)
     weight                       a `Weight`
     roll K                       a `Fixed` operator on an atom, the rotation of its coordinates by K places
@@ -19,6 +20,8 @@ r"""The cell of a proof from text, for configs and command lines.
         t; t; ..                 the programs of these terms
 """
 
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -46,7 +49,7 @@ from llrnn.logic.values import unflatten
 _COUPLINGS: Mapping[str, Coupling] = MappingProxyType(
     {"command": "predicted", "given": "given", "from_input": "input", "both": "both", "table": "table"}
 )
-_SOURCES = f"input, data, weight, roll K, or PROGRAMS after {', '.join(_COUPLINGS)}"
+_SOURCES = f"input, input I:J, data, weight, roll K, or PROGRAMS after {', '.join(_COUPLINGS)}"
 
 
 def cell_of_text(
@@ -57,6 +60,8 @@ def cell_of_text(
     inside: tuple[int, ...] | None = None,
     normalize: bool = False,
     activation: Callable[[Array], Array] = nn.relu,
+    temperature: float = 1.0,
+    straight_through: bool = False,
 ) -> LLRNNCell:
     """Returns the cell of a proof that is given as text; by default the second-order cell.
 
@@ -71,6 +76,8 @@ def cell_of_text(
         would stay 0; otherwise it starts at 0.
       normalize: as for `LLRNNCell`.
       activation: as for `LLRNNCell`.
+      temperature: of every `Command`.
+      straight_through: of every `Command`.
 
     Raises:
       ValueError: the proof or a declaration cannot be read, or the proof is none of its type.
@@ -86,7 +93,9 @@ def cell_of_text(
             f"inputs: got {len(inputs)} declarations, expected {len(domains)}, one per banged input of "
             f"proof : {master.type}"
         )
-    read = tuple(_declared(text, of, types, terms) for text, of in zip(inputs, domains, strict=True))
+    read = [_declared(text, of, types, terms) for text, of in zip(inputs, domains, strict=True)]
+    hardened = {"temperature": temperature, "straight_through": straight_through}
+    read = tuple(dataclasses.replace(d, **hardened) if isinstance(d, Command) else d for d in read)
     state = state_type(master, read, "proof")
     start = unflatten(np.eye(dimension(state))[0], state) if inside == () else None
     return LLRNNCell(
@@ -125,6 +134,8 @@ def _declared(
     match kind:
         case "input" | "data" | "weight" if name and not rest:
             return {"input": Input, "data": Data, "weight": Weight}[kind](name)
+        case "input" if name and (found := re.fullmatch(r"(\d+):(\d+)", rest)):
+            return Input(name, features=(int(found[1]), int(found[2])))
         case "roll" if name and rest.lstrip("-").isdigit():
             if not (isinstance(of, logic.Lolli) and of.domain == of.codomain):
                 raise ValueError(f"inputs: got {text!r} for type {of}, expected a type A -o A for `roll`")

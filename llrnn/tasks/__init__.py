@@ -21,7 +21,7 @@ from llrnn.tasks.chomsky import (
     StringTask,
     deletang_score,
 )
-from llrnn.tasks.groups import GroupPowers, GroupTask, WordProblem
+from llrnn.tasks.groups import GroupPowers, GroupTask, NestedPowers, ProgramTask, WordProblem
 from llrnn.tasks.patterns import (
     ListedPatternTask,
     MultiplePatternTask,
@@ -69,9 +69,11 @@ __all__ = [
     "GroupTask",
     "ListedPatternTask",
     "MultiplePatternTask",
+    "NestedPowers",
     "OddsFirst",
     "Parity",
     "PatternTask",
+    "ProgramTask",
     "RandomPatternTask",
     "ReverseString",
     "StringTask",

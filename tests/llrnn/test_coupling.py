@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from llrnn import cells, logic
 from llrnn.cells import Command, Input, LLRNNCell, coupling, recurrent
@@ -168,6 +169,26 @@ def test_couplings_as_text():
     made = cells.cell_of_text(3, proof, tuple(f"c{i}: {text} numerals 2" for i, text in enumerate(texts)))
     found = [declared.coupling for declared in made.inputs if isinstance(declared, Command)]
     assert found == ["predicted", "given", "input", "both", "table"]
+
+
+@pytest.mark.parametrize("general_cell", [False, True])
+def test_tables_are_read_over_their_temperature(general_cell):
+    make = general if general_cell else named
+    kernel = np.arange(6.0).reshape(2, 3)
+    params = {"powers_table": {"kernel": kernel}}
+    found = cells.read_tables(make("table", temperature=2.0), params)
+    assert list(found) == ["powers"]
+    np.testing.assert_array_equal(found["powers"], kernel / 2)
+    assert cells.read_tables(make("predicted"), {}) == {}
+
+
+def test_only_tables_of_numerals_are_read():
+    proof = r"\!w:!bint. \!m:!int. \!n:!int. \h:H. h"
+    made = cells.cell_of_text(3, proof, ("w: table words 1", "m: given numerals 2", "n: table numerals 2"))
+    kernel = np.eye(3)
+    found = cells.read_tables(made, {"n_table": {"kernel": kernel}})
+    assert list(found) == ["n"]
+    assert cells.read_tables(nn.SimpleCell(3), {}) == {}
 
 
 def test_numerals_are_named_up_to_the_orders():

@@ -201,6 +201,14 @@ BAD = [
         (Input("c", basis=jnp.ones((2, 8))),),
         r"basis of Input 'c': got shape \(2, 8\), expected \[N, 9\]",
     ),
+    *(
+        (
+            logic.dereliction(E),
+            (Input("c", features=features),),
+            rf"features of Input 'c': got \({features[0]}, {features[1]}\), expected 0 <= start < stop",
+        )
+        for features in ((-1, 2), (2, 2))
+    ),
     (
         logic.dereliction(E),
         (Input("hidden"),),
@@ -229,6 +237,22 @@ BAD = [
     ),
     (logic.dereliction(Lolli(Lolli(H, One), Lolli(H, One))), OPERATOR, None),
 ]
+
+
+def test_an_input_may_read_some_features_only():
+    """V(x) of those; the others do not matter, and x needs to have them."""
+    part = LLRNNCell(logic.dereliction(E), (Input("c", features=(1, 3)),), inside=())
+    whole = LLRNNCell(logic.dereliction(E), OPERATOR, inside=())
+    h = jnp.asarray(np.random.default_rng(0).normal(size=(4, FEATURES)))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(4, 5)))
+    params = {"c": {"kernel": np.random.default_rng(2).normal(size=(2, FEATURES**2))}}
+    want, _ = whole.apply({"params": params}, h, x[:, 1:3])
+    new, _ = part.apply({"params": params}, h, x)
+    np.testing.assert_array_equal(new, want)
+    shapes = jax.eval_shape(part.init, jax.random.key(0), h, x)["params"]
+    assert shapes["c"]["kernel"].shape == (2, FEATURES**2)
+    with pytest.raises(ValueError, match=r"features of Input 'c': got \(1, 3\), expected at most the 2 fea"):
+        part.init(jax.random.key(0), h, x[:, :2])
 
 
 @pytest.mark.parametrize(("master", "inputs", "message"), BAD)

@@ -19,7 +19,7 @@ def test_every_declaration():
         3,
         r"\!a:!E. \!b:!H. \!c:!H. \!r:!(W[4] -o W[4]). \!m:!int. \!s:!bint. \!p:!(E -o E). \!h:!H. h",
         (
-            "a: input",
+            "a: input 2:4",
             "b : data",
             "c:weight",
             "r: roll -1",
@@ -28,8 +28,13 @@ def test_every_declaration():
             r"p: command \f:E. f; \f:E. \h:H. f h; compose (\h:H. h)",
         ),
         activation=jnp.tanh,
+        temperature=0.5,
+        straight_through=True,
     )
+    a = cast(Any, cell.inputs)[0]
     r, m, s, p = cast(Any, cell.inputs)[3:]
+    assert a.features == (2, 4)
+    assert [(each.temperature, each.straight_through) for each in (m, s, p)] == [(0.5, True)] * 3
     assert [type(declared) for declared in cell.inputs] == [
         Input,
         Data,

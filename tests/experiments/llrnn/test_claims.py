@@ -8,23 +8,32 @@ import pytest
 
 from experiments import baselines, runtime
 from experiments.llrnn import claims
-from experiments.llrnn.claims import LEARNED_COUPLING, STATE_TRACKING
+from experiments.llrnn.claims import COMPOSED_COUPLING, LEARNED_COUPLING, STATE_TRACKING
 from experiments.llrnn.config import Config
 from experiments.runtime.claims import Run
 
-OURS, *BASELINES = LEARNED_COUPLING.models
+OURS = LEARNED_COUPLING.models[0]
+COUPLINGS = pytest.mark.parametrize(
+    ("comparison", "updates"),
+    [(LEARNED_COUPLING, 8000 + 40 * 2400), (COMPOSED_COUPLING, 6000 + 16 * 6000)],
+    ids=["alone", "composed"],
+)
 
 
-def test_every_model_makes_as_many_updates_and_none_keeps_a_setting_of_ours():
+@COUPLINGS
+def test_every_model_makes_as_many_updates_and_none_keeps_a_setting_of_ours(comparison, updates):
     """The starts of ours count."""
-    assert {model.updates("") for model in LEARNED_COUPLING.models} == {8000 + 40 * 2400}
-    assert all(model.config.further_steps == 0 for model in BASELINES)
-    for model in LEARNED_COUPLING.models:
+    assert {model.updates("") for model in comparison.models} == {updates}
+    ours, *baselines = comparison.models
+    assert all(model.config.further_steps == 0 for model in baselines)
+    for model in comparison.models:
         assert isinstance(model.config, Config)
-        assert (model.config.table_lr > 0) == (model.config.operator_length > 0) == (model is OURS)
+        assert (model.config.table_lr > 0) == (model.config.operator_length > 0) == (model is ours)
 
 
-@pytest.mark.parametrize("comparison", [LEARNED_COUPLING, *STATE_TRACKING], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "comparison", [LEARNED_COUPLING, COMPOSED_COUPLING, *STATE_TRACKING], ids=lambda each: each.name
+)
 def test_models_have_the_declared_numbers_of_parameters(comparison):
     for model in comparison.models:
         assert isinstance(model.config, Config)
@@ -61,16 +70,16 @@ def test_a_learned_program_and_its_starts_are_measured(learned, tmp_path):
     json.dumps(found, allow_nan=False)
 
 
-def test_the_figure_has_the_accuracy_of_every_model_against_updates():
+@COUPLINGS
+def test_the_figure_has_the_accuracy_of_every_model_against_updates(comparison, updates):
+    name = comparison.claims[0].value.replace("accuracy", "error")
+
     def lines(*errors, **more):
-        curve = [{"step": 10 * (k + 1), "eval/held_out_once/error_8": e} for k, e in enumerate(errors)]
+        curve = [{"step": 10 * (k + 1), f"eval/{name}": e} for k, e in enumerate(errors)]
         return [{"measurements": {"curve": curve, **more}}] * 3
 
-    assert LEARNED_COUPLING.figures is not None
-    figures = LEARNED_COUPLING.figures(
-        {"ours": lines(0.5, 0.0, starts=[1.0]), "other": lines(0.75, 0.5, 0.25)}
-    )
-    (axes,) = figures["llrnn/learned_coupling"].axes
+    figures = comparison.figures({"ours": lines(0.5, 0.0, starts=[1.0]), "other": lines(0.75, 0.5, 0.25)})
+    (axes,) = figures[comparison.name.replace(".", "/")].axes
     curves = {line.get_label(): np.asarray(line.get_data()) for line in axes.lines}
     np.testing.assert_allclose(curves["ours (after its starts)"], [[10, 20], [0.5, 1.0]])
     np.testing.assert_allclose(curves["other"], [[10, 20, 30], [0.25, 0.5, 0.75]])

@@ -86,6 +86,19 @@ def test_a_learned_coupling_is_a_table_with_restarts():
     assert dataclasses.replace(config, restarts=1).further_steps == 0
 
 
+def test_a_composed_coupling_learns_both_programs_of_a_nested_loop():
+    """More than 100 of its steps are held out; x reads the field of a, y that of b."""
+    config = get_config("learned_coupling_composed")
+    task = config.make_task()
+    assert isinstance(task, tasks.NestedPowers)
+    assert task.fields == (4, 4, 6, 6)
+    assert len(task.held_out_steps) == 128
+    m, n, x, y = config.make_model(task).cell.inputs
+    assert (m.coupling, n.coupling, m.temperature, n.temperature) == ("table", "table", 0.3, 0.3)
+    assert (x.features, y.features) == ((0, 6), (6, 12))
+    assert config.further_steps == 16 * 6000
+
+
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
     for task in AUTHORS_TASKS:
         config = get_config(f"authors_{task}")

@@ -11,9 +11,10 @@ import pytest
 
 from experiments import runtime
 from experiments.llrnn import measures, restarts, train
-from experiments.llrnn.config import Config
+from experiments.llrnn.config import Config, get_config
 from experiments.llrnn.parts import CellConfig, TaskOptions
 from experiments.llrnn.restarts import SEEDS_APART, STARTS
+from llrnn import tasks
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 
@@ -153,14 +154,27 @@ def test_the_program_of_the_table_is_named_in_the_results():
     task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
     config = dataclasses.replace(solved.CONFIG, cell=cell)
     params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
-    found = measures.learned_numerals(config, task, params)
-    assert found is not None
+    found = measures.learned_numerals(config.make_model(task), task, params)["powers"]
     assert (found.powers, found.agreement) == ((0, 1, 2, 3), 1)
-    hot = dataclasses.replace(cell, temperature=9.0)
-    warm = measures.learned_numerals(dataclasses.replace(config, cell=hot), task, params)
-    assert warm is not None
-    assert warm.probabilities[0] == pytest.approx(np.e / (np.e + 3))
-    assert measures.learned_numerals(solved.CONFIG, task, params) is None
+    words = tasks.make("word_problem")
+    assert measures.learned_numerals(config.make_model(task), words, params) == {}
+    assert measures.learned_numerals(solved.CONFIG.make_model(task), task, params) == {}
+
+
+def test_both_programs_of_the_nested_loop_are_named():
+    """The first up to the orders of the operators a, the second up to those of b a^m."""
+    config = get_config("learned_coupling_composed")
+    task = config.make_task()
+    turned = 9 * np.eye(4, dtype=np.float32)[[0, 3, 2, 1]]
+    params = {"cell": {"m_table": {"kernel": turned[[0, 3, 2, 1]]}, "n_table": {"kernel": turned}}}
+    found = measures.learned_numerals(config.make_model(task), task, params)
+    assert list(found) == ["m", "n"]
+    assert (found["m"].powers, found["m"].agreement) == ((0, 1, 2, 3), 1)
+    assert found["n"].numerals == (0, 3, 2, 1)
+    assert found["n"].agreement < 0.9
+    assert isinstance(task, tasks.NestedPowers)
+    orders = task.elements.element_orders()
+    assert found["m"].modulus == np.lcm.reduce(orders[list(task.operator_elements[:6])])
 
 
 @pytest.mark.slow  # nine sessions; the tests above are its witnesses by default
@@ -176,7 +190,7 @@ def test_a_run_stopped_in_a_start_and_continued_is_the_run_that_was_not(tmp_path
     assert continued.summary["params_sha256"] == whole.summary["params_sha256"]
     assert continued.results == whole.results
     assert len(whole.results["starts"]) == 2
-    assert whole.results["program"]["modulus"] == 6
+    assert whole.results["program"]["powers"]["modulus"] == 6
     assert train.train(config, tmp_path / "whole").summary == whole.summary
     best = tmp_path / "whole" / STARTS / str(whole.results["best_start"])
     begun = json.loads((tmp_path / "whole" / "init_from.json").read_text())

@@ -1,6 +1,7 @@
 """Tests groups against axioms and known counts, and group tasks against moving points step by step."""
 
 import collections
+import itertools
 
 import jax
 import numpy as np
@@ -202,6 +203,76 @@ def test_effects_are_powers():
         for k in range(8):
             np.testing.assert_array_equal(permutations[task.effects()[k, column]], expected)
             expected = permutations[element][expected]
+
+
+def nested_task(**options) -> tasks.NestedPowers:
+    task = tasks.make("nested_powers", **options)
+    assert isinstance(task, tasks.NestedPowers)
+    return task
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"powers": 3, "operators": 5, "group": "A5", "held_out": 30, "seed": 2}]
+)
+def test_nested_powers_are_nested_loops(draw, options):
+    task = nested_task(**options)
+    permutations = [tuple(p) for p in tasks.group(task.group).permutations.tolist()]
+    operators = [permutations[g] for g in task.operator_elements]
+    assert len(set(operators)) == 2 * task.operators
+    assert task.fields == (task.powers, task.powers, task.operators, task.operators)
+    for split in task.splits:
+        batch = draw(task, 13, split=split)
+        assert batch.tokens.shape == (16, 20, 4)
+        held_out = np.array([[tuple(step) in set(task.held_out_steps) for step in w] for w in batch.tokens])
+        inside = np.arange(20) < 13
+        if split == "train":
+            assert not held_out.any()
+        np.testing.assert_array_equal(
+            batch.mask, np.broadcast_to(inside if split == "train" else held_out & inside, held_out.shape)
+        )
+        for word, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+            points = tuple(range(5))
+            for (m, n, a, b), target in zip(word, targets, strict=True):
+                for _ in range(n):
+                    for operator in [operators[a]] * m + [operators[task.operators + b]]:
+                        points = tuple(operator[point] for point in points)
+                assert points == permutations[target]
+
+
+def test_held_out_steps_leave_every_pair_of_values_trained():
+    task = nested_task(powers=3, operators=4, held_out=40)
+    held_out = set(task.held_out_steps)
+    assert len(held_out) == len(task.held_out_steps) == 40
+    assert list(task.held_out_steps) == sorted(held_out)
+    assert all(m and n for m, n, _, _ in held_out)  # with 0, the program does not depend on all operators
+    trained = set(itertools.product(range(3), range(3), range(4), range(4))) - held_out
+    for first, second in itertools.combinations(range(4), 2):
+        seen = {(step[first], step[second]) for step in trained}
+        assert len(seen) == task.fields[first] * task.fields[second]
+    assert nested_task(powers=3, operators=4, held_out=40, seed=1).held_out_steps != task.held_out_steps
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"operators": 60}, "operators: got 60, expected 1 to 59 for S5"),
+        ({"held_out": 577}, "held_out: got 577, expected at most 576, and few enough that"),
+        ({"held_out": 576}, "held_out: got 576, expected at most 576, and few enough that"),
+    ],
+)
+def test_refuses_nested_powers_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        nested_task(**options)
+
+
+def test_the_powers_that_numbers_ask_for():
+    """Of g for k, of a for m, and of b a^m for n: what the effect is for a number of 1."""
+    task = powers_task()
+    np.testing.assert_array_equal(task.powers_of, task.effects()[1:2])
+    nested = nested_task(powers=3, held_out=64)
+    of_m, of_n = nested.powers_of
+    np.testing.assert_array_equal(of_m, nested.operator_elements[:8])
+    np.testing.assert_array_equal(of_n, nested.effects()[:, 1].ravel())
 
 
 def test_the_group_may_have_no_elements_of_order_three():

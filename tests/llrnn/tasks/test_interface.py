@@ -21,6 +21,7 @@ def test_every_task_of_the_issue_is_there():
         *(f"variable_pattern_{i}" for i in range(1, 5)),
         "word_problem",
         "group_powers",
+        "nested_powers",
         "parity",
         "cycle_navigation",
         "reverse_string",
@@ -28,7 +29,7 @@ def test_every_task_of_the_issue_is_there():
         "odds_first",
         "bucket_sort",
     }
-    assert len(tasks.NAMES) == len(set(tasks.NAMES)) == 23
+    assert len(tasks.NAMES) == len(set(tasks.NAMES)) == 24
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)
