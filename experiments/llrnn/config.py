@@ -358,10 +358,9 @@ def learned_coupling_composed() -> Config:
 
 
 def length_generalization() -> Config:
-    """Tasks of Deletang et al. (2022), trained up to length 40 and scored at lengths 41 to 500.
+    """The fifteen tasks of Deletang et al. (2022), trained up to length 40 and scored at lengths 41 to 500.
 
-    `--config.task=` selects parity, cycle_navigation, reverse_string, duplicate_string, odds_first or
-    bucket_sort.
+    `--config.task=` selects one of `llrnn.tasks.chomsky` or `llrnn.tasks.arithmetic`.
     """
     return Config(
         task="reverse_string",

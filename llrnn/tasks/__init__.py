@@ -2,22 +2,33 @@
 
 `make(name)` returns a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` the
 inputs of a network, and `error_per_symbol(logits, batch)` counts its errors. `NAMES` lists the tasks. To add
-one, subclass `Task` in `groups`, `patterns`, `chomsky` or a new module and list it in the module's `TASKS`.
+one, subclass `Task` in one of the modules or a new one, and list it in the module's `TASKS`.
 """
 
 import dataclasses
 from typing import Any
 
-from llrnn.tasks import chomsky, groups, patterns
+from llrnn.tasks import arithmetic, chomsky, groups, patterns
+from llrnn.tasks.arithmetic import (
+    BinaryAddition,
+    BinaryMultiplication,
+    ComputeSqrt,
+    ModularArithmetic,
+    ModularArithmeticBrackets,
+    SolveEquation,
+)
 from llrnn.tasks.base import Batch, Task, accuracy, error_per_symbol
 from llrnn.tasks.chomsky import (
     SCORED_LENGTHS,
     BucketSort,
     CycleNavigation,
     DuplicateString,
+    EvenPairs,
+    MissingDuplicateString,
     OddsFirst,
     Parity,
     ReverseString,
+    StackManipulation,
     StringTask,
     deletang_score,
 )
@@ -32,7 +43,7 @@ from llrnn.tasks.patterns import (
 )
 from llrnn.tasks.permutations import Group, group
 
-_BY_NAME = {task.name: task for task in (*patterns.TASKS, *groups.TASKS, *chomsky.TASKS)}
+_BY_NAME = {task.name: task for task in (*patterns.TASKS, *groups.TASKS, *chomsky.TASKS, *arithmetic.TASKS)}
 
 NAMES: tuple[str, ...] = tuple(_BY_NAME)
 
@@ -61,13 +72,20 @@ __all__ = [
     "NAMES",
     "SCORED_LENGTHS",
     "Batch",
+    "BinaryAddition",
+    "BinaryMultiplication",
     "BucketSort",
+    "ComputeSqrt",
     "CycleNavigation",
     "DuplicateString",
+    "EvenPairs",
     "Group",
     "GroupPowers",
     "GroupTask",
     "ListedPatternTask",
+    "MissingDuplicateString",
+    "ModularArithmetic",
+    "ModularArithmeticBrackets",
     "MultiplePatternTask",
     "NestedPowers",
     "OddsFirst",
@@ -76,6 +94,8 @@ __all__ = [
     "ProgramTask",
     "RandomPatternTask",
     "ReverseString",
+    "SolveEquation",
+    "StackManipulation",
     "StringTask",
     "TapeTask",
     "Task",

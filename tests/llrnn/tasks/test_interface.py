@@ -28,8 +28,17 @@ def test_every_task_of_the_issue_is_there():
         "duplicate_string",
         "odds_first",
         "bucket_sort",
+        "even_pairs",
+        "stack_manipulation",
+        "missing_duplicate_string",
+        "modular_arithmetic",
+        "modular_arithmetic_brackets",
+        "solve_equation",
+        "binary_addition",
+        "binary_multiplication",
+        "compute_sqrt",
     }
-    assert len(tasks.NAMES) == len(set(tasks.NAMES)) == 24
+    assert len(tasks.NAMES) == len(set(tasks.NAMES)) == 33
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)
