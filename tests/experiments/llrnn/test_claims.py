@@ -15,7 +15,7 @@ from experiments.runtime.claims import Run
 OURS = LEARNED_COUPLING.models[0]
 COUPLINGS = pytest.mark.parametrize(
     ("comparison", "updates"),
-    [(LEARNED_COUPLING, 8000 + 40 * 2400), (COMPOSED_COUPLING, 6000 + 16 * 6000)],
+    [(LEARNED_COUPLING, 8000 + 40 * 2400), (COMPOSED_COUPLING, 6000 + 24 * 6000)],
     ids=["alone", "composed"],
 )
 

@@ -96,7 +96,7 @@ def test_a_composed_coupling_learns_both_programs_of_a_nested_loop():
     m, n, x, y = config.make_model(task).cell.inputs
     assert (m.coupling, n.coupling, m.temperature, n.temperature) == ("table", "table", 0.3, 0.3)
     assert (x.features, y.features) == ((0, 6), (6, 12))
-    assert config.further_steps == 16 * 6000
+    assert config.further_steps == 24 * 6000
 
 
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
