@@ -26,7 +26,8 @@ def measure(run: Run) -> dict[str, Any]:
 def figures_of(stem: str) -> Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]]:
     """Returns the `figures` of a comparison, whose names begin with `stem`.
 
-    None is over seconds: those of claims are not measured quietly.
+    None is over seconds: those of claims are not measured quietly. Runs that are evaluated at their end alone
+    have no curve over steps.
     """
 
     def draw(runs: Mapping[str, Sequence[Line]]) -> Mapping[str, Any]:
@@ -35,7 +36,9 @@ def figures_of(stem: str) -> Callable[[Mapping[str, Sequence[Line]]], Mapping[st
             records = [line["measurements"]["line"] for line in of_model]
             lines[records[0]["model"]] = records
         drawn = figures.of_lines(lines)
-        return {f"{stem}_{name}": drawn[name] for name in ("by_length", "by_steps")}
+        curves = any(len(record["curve"]) > 1 for records in lines.values() for record in records)
+        names = ("by_length", "by_steps") if curves else ("by_length",)
+        return {f"{stem}_{name}": drawn[name] for name in names}
 
     return draw
 

@@ -158,3 +158,5 @@ def test_figures_of_kinship_are_those_of_its_records():
     lines = found["kinship/operators_by_length"].axes[0].lines
     assert [line.get_label() for line in lines[:2]] == ["FOLNet jmc.atp", "FOLNet j.at"]
     assert list(lines[0].get_ydata()) == pytest.approx([1, 1, 0.968, 0.896, 0.728, 0.672, 0.57, 0.494, 0.472])
+    once = {**line, "curve": line["curve"][-1:]}
+    assert list(draw({"FOLNet": [{"measurements": {"line": once}}]})) == ["kinship/operators_by_length"]
