@@ -61,7 +61,7 @@ class Config(runtime.RunConfig):
         eval_examples: sequences per length in an evaluation during training.
         final_examples: sequences per length in the final evaluation.
         score_examples: for the tasks of Deletang et al., sequences per length from 41 to 500 for their final
-            score; 0 skips the score, which takes minutes.
+            score; 0 skips the score.
     """
 
     experiment: ClassVar[str] = "llrnn"

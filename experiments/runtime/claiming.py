@@ -27,7 +27,7 @@ from experiments.runtime import claims
 from experiments.runtime.claim_records import DECLARATION, REPORTED, SEARCH, Piece, Record
 from experiments.runtime.claims import Claim, Comparison, Line, Run
 from experiments.runtime.experiment import Experiment
-from experiments.runtime.looping import FitResult
+from experiments.runtime.looping import FitResult, NonFiniteLoss
 from experiments.runtime.optional import can_draw
 from experiments.runtime.workdir import commit_of
 
@@ -117,7 +117,13 @@ class _Runner:
                         f"{self.comparison.name}: the session's time is up; the same command continues"
                     )
             directory = self.workdir / piece.folder
-            found = self.experiment.main(config, workdir=directory)
+            try:
+                found = self.experiment.main(config, workdir=directory)
+            except NonFiniteLoss as error:
+                if piece.kind != SEARCH:
+                    raise
+                self.record.add(_line_of_divergence(piece, error.step))
+                continue
             result = found if isinstance(found, FitResult) else next(iter(found.values()))
             if result.step < piece.steps:
                 raise Interrupted(
@@ -132,6 +138,18 @@ class _Runner:
             config = self.comparison.with_data(config, self.data)
             config.validate()
         return config
+
+
+def _line_of_divergence(piece: Piece, step: int) -> dict[str, Any]:
+    """Returns the line of a search run that diverged, which rules its settings out."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {
+        **piece.key,
+        "measurements": {},
+        "diverged": step,
+        "date": date,
+        "config": claims.settled(piece.config),
+    }
 
 
 def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, Any]:
@@ -174,12 +192,16 @@ def _reported_pieces(comparison: Comparison, chosen: Mapping[str, Mapping[str, A
 
 
 def choose(comparison: Comparison, record: Record) -> dict[str, Mapping[str, Any]]:
-    """Returns the setting of each model with the best mean over the search seeds; the first of equals."""
+    """Returns the setting of each model with the best mean over the search seeds; the first of equals.
+
+    A setting with which a run diverged is worse than all others.
+    """
     sign = 1 if comparison.search_higher_is_better else -1
     values: dict[tuple[str, str], list[float]] = {}
     for piece in _search_pieces(comparison):
         if line := record.find(piece):
-            value = sign * line["measurements"][comparison.search_by]
+            diverged = "diverged" in line
+            value = -math.inf if diverged else sign * line["measurements"][comparison.search_by]
             values.setdefault((piece.model.name, json.dumps(piece.settings)), []).append(value)
     return {
         model.name: max(

@@ -14,6 +14,7 @@ import pytest
 
 from experiments.runtime import claiming, claims
 from experiments.runtime.claiming import Record
+from experiments.runtime.looping import NonFiniteLoss
 
 HERE = Path(__file__).parent
 LARGER = claimed.config(optimizer="adam", batch_size=16)
@@ -107,6 +108,26 @@ def test_the_search_decides_the_settings(uninterrupted):
             if line["kind"] == "reported" and line["model"] == model
         }
         assert used == {min(searched, key=searched.__getitem__)}
+
+
+def test_a_search_run_that_diverges_rules_its_setting_out(tmp_path):
+    """It is recorded, and not repeated; a reported run that diverges ends the session."""
+
+    def diverging(config, *, workdir, parallel="jit"):
+        if (config.optimizer, config.lr) == ("sgd", 0.1) or config.seed == 1:
+            raise NonFiniteLoss("the loss is not finite", 7, None)
+        return claimed.simulated(config, workdir=workdir)
+
+    experiment = dataclasses.replace(claimed.EXPERIMENT, main=diverging)
+    run(claimed.comparison(), tmp_path, experiment, seeds=[0])
+    lines = record_of(tmp_path).lines
+    diverged = [(line["model"], line["settings"], line["diverged"]) for line in lines if "diverged" in line]
+    assert diverged == [("SGD", {"lr": 0.1}, 7)]
+    used = [line["settings"] for line in lines if line["kind"] == "reported" and line["model"] == "SGD"]
+    assert used == [{"lr": 0.01}]
+    with pytest.raises(NonFiniteLoss):
+        run(claimed.comparison(), tmp_path, experiment)
+    assert sum("diverged" in line for line in record_of(tmp_path).lines) == 1
 
 
 def test_the_declaration_is_recorded_before_the_first_reported_seed(uninterrupted):
