@@ -210,13 +210,22 @@ def _by_updates(title: str, length: int, runs: Mapping[str, Sequence[Line]]) -> 
     )
 
 
+_LARGER_ENCODERS = {
+    "LSTM, larger": EncoderConfig("lstm", 96),
+    "Transformer, larger": EncoderConfig("transformer", 72, heads=4, hidden=144),
+    "MLP to operator, larger": EncoderConfig("mlp_operator", 32, hidden=128, operators=70),
+}
+
+
 def _learned_coupling(
     preset: str,
+    shown: str,
     claim: str,
     measured: str,
     title: str,
     parameters: int,
     baselines: Mapping[str, tuple[EncoderConfig, int]],
+    larger: tuple[int, int, int],
     rates: tuple[Mapping[str, float], ...] = RATES,
 ) -> Comparison:
     """Returns the comparison of a preset with restarts and learned tables.
@@ -225,18 +234,22 @@ def _learned_coupling(
 
     Args:
         preset: its name, which is also the last part of the comparison's.
+        shown: the name of our cell.
         claim: the sentence to decide.
         measured: what the accuracy is of.
         title: of the figure.
         parameters: of our cell.
-        baselines: the encoder and the number of parameters of each; those named "larger" have more than ours.
+        baselines: the encoder and the number of parameters of each.
+        larger: the numbers of parameters of `_LARGER_ENCODERS`.
         rates: what every model is searched over.
     """
     ours = get_config(preset)
     length = ours.make_task().train_lengths[1]
-    shown = "higher-order cell" if ours.cell.name == "higher_order" else "cell of the nested loop"
     models = [Model(shown, ours, parameters, ours.steps, search=rates)]
-    for shown, (encoder, count) in baselines.items():
+    too_large = zip(_LARGER_ENCODERS.items(), larger, strict=True)
+    every = [(name, encoder, count, "") for name, (encoder, count) in baselines.items()]
+    every += [(name, encoder, count, LARGER) for (name, encoder), count in too_large]
+    for name, encoder, count, exception in every:
         config = dataclasses.replace(
             ours,
             encoder=encoder,
@@ -249,8 +262,7 @@ def _learned_coupling(
             eval_every=4000,
         )
         updates = ours.steps + ours.further_steps
-        exception = LARGER if "larger" in shown else ""
-        models.append(Model(shown, config, count, updates, search=rates, exception=exception))
+        models.append(Model(name, config, count, updates, search=rates, exception=exception))
     return Comparison(
         name=f"llrnn.{preset}",
         claims=(
@@ -277,6 +289,7 @@ def _learned_coupling(
 
 LEARNED_COUPLING = _learned_coupling(
     "learned_coupling",
+    "higher-order cell",
     "a linear logic cell learns which program each token is, and applies it to operators that it was not "
     "trained with",
     "accuracy on held-out pairs (k, g) of g^k in S5, 24 operators, what k means is learned",
@@ -292,15 +305,14 @@ LEARNED_COUPLING = _learned_coupling(
         "full-matrix RNN": (EncoderConfig("full_matrix", 18, state=16), 8_296),
         "DeltaProduct": (EncoderConfig("delta_product", 22, heads=2, hidden=36), 8_245),
         "MLP to operator": (EncoderConfig("mlp_operator", 24, state=16, hidden=24, operators=12), 8_124),
-        "LSTM, larger": (EncoderConfig("lstm", 96), 98_040),
-        "Transformer, larger": (EncoderConfig("transformer", 72, heads=4, hidden=144), 95_664),
-        "MLP to operator, larger": (EncoderConfig("mlp_operator", 32, hidden=128, operators=70), 90_942),
     },
+    (98_040, 95_664, 90_942),
 )
 
 
 COMPOSED_COUPLING = _learned_coupling(
     "learned_coupling_composed",
+    "cell of the nested loop",
     "a linear logic cell whose proof is a nested loop learns both of its programs, and applies them in "
     "combinations that it was not trained with",
     "accuracy on held-out steps (m, n, a, b) of (b a^m)^n in S5, what m and n mean is learned",
@@ -316,10 +328,8 @@ COMPOSED_COUPLING = _learned_coupling(
         "full-matrix RNN": (EncoderConfig("full_matrix", 12, state=15), 5_109),
         "DeltaProduct": (EncoderConfig("delta_product", 16, heads=2, hidden=32), 5_172),
         "MLP to operator": (EncoderConfig("mlp_operator", 20, state=12, hidden=16, operators=10), 5_146),
-        "LSTM, larger": (EncoderConfig("lstm", 96), 97_080),
-        "Transformer, larger": (EncoderConfig("transformer", 72, heads=4, hidden=144), 94_944),
-        "MLP to operator, larger": (EncoderConfig("mlp_operator", 32, hidden=128, operators=70), 90_622),
     },
+    (97_080, 94_944, 90_622),
     ({"lr": 2e-2}, {"lr": 1e-2}, {"lr": 3e-3}),  # the first of those that fit all: starts succeed more often
 )
 

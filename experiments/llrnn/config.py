@@ -360,7 +360,7 @@ def learned_coupling_composed() -> Config:
 def length_generalization() -> Config:
     """The fifteen tasks of Deletang et al. (2022), trained up to length 40 and scored at lengths 41 to 500.
 
-    `--config.task=` selects one of `llrnn.tasks.chomsky` or `llrnn.tasks.arithmetic`.
+    `--config.task=` selects one of `llrnn.tasks.chomsky`, `expressions` or `binary`.
     """
     return Config(
         task="reverse_string",

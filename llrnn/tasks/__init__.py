@@ -8,16 +8,9 @@ one, subclass `Task` in one of the modules or a new one, and list it in the modu
 import dataclasses
 from typing import Any
 
-from llrnn.tasks import arithmetic, chomsky, groups, patterns
-from llrnn.tasks.arithmetic import (
-    BinaryAddition,
-    BinaryMultiplication,
-    ComputeSqrt,
-    ModularArithmetic,
-    ModularArithmeticBrackets,
-    SolveEquation,
-)
+from llrnn.tasks import binary, chomsky, expressions, groups, patterns
 from llrnn.tasks.base import Batch, Task, accuracy, error_per_symbol
+from llrnn.tasks.binary import BinaryAddition, BinaryMultiplication, ComputeSqrt
 from llrnn.tasks.chomsky import (
     SCORED_LENGTHS,
     BucketSort,
@@ -32,6 +25,7 @@ from llrnn.tasks.chomsky import (
     StringTask,
     deletang_score,
 )
+from llrnn.tasks.expressions import ModularArithmetic, ModularArithmeticBrackets, SolveEquation
 from llrnn.tasks.groups import GroupPowers, GroupTask, NestedPowers, ProgramTask, WordProblem
 from llrnn.tasks.patterns import (
     ListedPatternTask,
@@ -43,7 +37,10 @@ from llrnn.tasks.patterns import (
 )
 from llrnn.tasks.permutations import Group, group
 
-_BY_NAME = {task.name: task for task in (*patterns.TASKS, *groups.TASKS, *chomsky.TASKS, *arithmetic.TASKS)}
+_BY_NAME = {
+    task.name: task
+    for task in (*patterns.TASKS, *groups.TASKS, *chomsky.TASKS, *expressions.TASKS, *binary.TASKS)
+}
 
 NAMES: tuple[str, ...] = tuple(_BY_NAME)
 

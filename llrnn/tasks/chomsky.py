@@ -4,7 +4,7 @@ The input is the string, one symbol per step, followed by an empty symbol for ev
 target at these steps. The empty symbol is the last of the input alphabet. The definitions follow the authors'
 code (google-deepmind/neural_networks_chomsky_hierarchy), which trains on lengths 1 to 40 and tests on longer
 strings. Of tasks that are not defined at all lengths, `min_length` is the first at which ours are. This
-module has the tasks on strings, `llrnn.tasks.arithmetic` those on numbers.
+module has the tasks on strings; `llrnn.tasks.expressions` and `llrnn.tasks.binary` have the others.
 
 Axis letters: B sequences, L symbols of the string, A symbols of the answer.
 """
@@ -120,7 +120,7 @@ class UniformStringTask(StringTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _OneSymbol(StringTask):
+class OneSymbolTask(StringTask):
     """Base class of tasks whose answer is one symbol."""
 
     def output_length(self, length: Length) -> Length:
@@ -136,7 +136,7 @@ class _OneSymbol(StringTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parity(_OneSymbol, UniformStringTask):
+class Parity(OneSymbolTask, UniformStringTask):
     """The parity of the number of ones; a regular task."""
 
     def __post_init__(self):
@@ -148,7 +148,7 @@ class Parity(_OneSymbol, UniformStringTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CycleNavigation(_OneSymbol, UniformStringTask):
+class CycleNavigation(OneSymbolTask, UniformStringTask):
     """The end of a walk on a circle from position 0, where symbols 0, 1, 2 move by -1, 0, 1; a regular task.
 
     Attributes:
@@ -174,7 +174,7 @@ class CycleNavigation(_OneSymbol, UniformStringTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvenPairs(_OneSymbol, UniformStringTask):
+class EvenPairs(OneSymbolTask, UniformStringTask):
     """1 if the number of places where neighbours differ is odd, otherwise 0; a regular task."""
 
     def __post_init__(self):
@@ -228,7 +228,7 @@ class BucketSort(UniformStringTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MissingDuplicateString(_OneSymbol):
+class MissingDuplicateString(OneSymbolTask):
     """The symbol that is missing from a binary string written twice; a context-sensitive task.
 
     Symbol 2 stands in its place; strings of odd lengths have a symbol 3 at their end.
@@ -236,20 +236,9 @@ class MissingDuplicateString(_OneSymbol):
 
     train_lengths: tuple[int, int] = (2, 40)
 
-    @property
-    def symbols(self) -> int:
-        """Two, the missing one, and the end of a string of odd length."""
-        return 4
-
-    @property
-    def num_outputs(self) -> int:
-        """The number of symbols that can be missing, 2."""
-        return 2
-
-    @property
-    def min_length(self) -> int:
-        """2, twice a string of one symbol."""
-        return 2
+    symbols = 4  # two, the missing one, and the end of a string of odd length
+    num_outputs = 2
+    min_length = 2  # twice a string of one symbol
 
     def _draw(
         self, key: PRNGKeyArray, batch_size: int, length: Length, max_length: int
@@ -276,15 +265,8 @@ class StackManipulation(StringTask):
 
     end: ClassVar[int | None] = 2
 
-    @property
-    def symbols(self) -> int:
-        """Two of the stack, and three instructions."""
-        return 5
-
-    @property
-    def num_outputs(self) -> int:
-        """The two symbols of the stack, and the end."""
-        return 3
+    symbols = 5  # two of the stack, and three instructions
+    num_outputs = 3  # the two symbols of the stack, and the end
 
     def output_length(self, length: Length) -> Length:
         """Returns the number of symbols of the largest stack and of its end."""
