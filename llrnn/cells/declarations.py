@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from llrnn import logic
 from llrnn.cells.base import above, one_of
 from llrnn.cells.coupling import TAKES_FEATURES, Coupling
-from llrnn.logic.types import bang_free, dimension, texts
+from llrnn.logic.types import dimension, finite_dimensional, texts
 from llrnn.logic.values import Value, coerce
 
 
@@ -161,7 +161,7 @@ def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "m
         )
     if isinstance(rest, logic.Lolli):
         state = rest.codomain
-        if bang_free(state) and rest.domain in (state, logic.Bang(state)):
+        if finite_dimensional(state) and rest.domain in (state, logic.Bang(state)):
             return state
     whole, end = texts(of, rest)
     raise ValueError(
@@ -191,7 +191,7 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
         except ValueError as error:
             raise ValueError(f"value of {what}, for the proof's input of type {of}: {error}") from error
         return
-    if not bang_free(of):
+    if not finite_dimensional(of):
         raise ValueError(
             f"{what}: got the proof's input !({of}), expected a type without bangs under its bang, whose "
             "dimension is finite"

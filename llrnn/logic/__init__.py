@@ -10,13 +10,12 @@ For example:
     logic.matrix(square, 5)                       # x @ x
 """
 
-from llrnn.logic import kets, values
+from llrnn.logic import kets, second_order, turing, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
-from llrnn.logic.differential import derivative
+from llrnn.logic.differential import derivative, is_plain
 from llrnn.logic.elimination import Step, Trace, cut_elimination
 from llrnn.logic.masters import dual, ntm_master, ntm_state
-from llrnn.logic.names import is_plain
 from llrnn.logic.normalize import equivalent, normalize
 from llrnn.logic.parsing import ParseError, parse, parse_type
 from llrnn.logic.programs import (
@@ -42,11 +41,14 @@ from llrnn.logic.spans import (
     word_products,
     word_span,
 )
+from llrnn.logic.term import App, IllTyped, Sum, Term, TypeApp, TypeLam, Var, alpha_equal, show, with_types
 from llrnn.logic.terms import (
-    App,
+    Absurd,
     Both,
+    Case,
     Fst,
-    IllTyped,
+    Inl,
+    Inr,
     Ket,
     Lam,
     LetBang,
@@ -55,26 +57,45 @@ from llrnn.logic.terms import (
     Pair,
     Snd,
     Star,
-    Sum,
-    Term,
-    Var,
+    Trivial,
     Zero,
-    alpha_equal,
-    show,
 )
-from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
-from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star, polymorphic
+from llrnn.logic.types import (
+    Atom,
+    Bang,
+    ForAll,
+    Lolli,
+    One,
+    Plus,
+    Tensor,
+    Top,
+    Type,
+    TypeVariable,
+    Void,
+    With,
+    binary,
+    endo,
+    integer,
+    substitute,
+)
 from llrnn.logic.validate import validate
-from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
+from llrnn.logic.values import Family, Kets, LinearMap, dense, ket, matrix, superpose
 
 __all__ = [
+    "Absurd",
     "App",
     "Atom",
     "Bang",
     "Both",
+    "Case",
     "Derivation",
+    "Family",
+    "ForAll",
     "Fst",
     "IllTyped",
+    "Inl",
+    "Inr",
     "Judgement",
     "Ket",
     "Kets",
@@ -89,6 +110,7 @@ __all__ = [
     "One",
     "Pair",
     "ParseError",
+    "Plus",
     "Snd",
     "Span",
     "Star",
@@ -96,9 +118,15 @@ __all__ = [
     "Sum",
     "Tensor",
     "Term",
+    "Top",
     "Trace",
+    "Trivial",
     "Type",
+    "TypeApp",
+    "TypeLam",
+    "TypeVariable",
     "Var",
+    "Void",
     "With",
     "WordProducts",
     "WordSpan",
@@ -144,12 +172,17 @@ __all__ = [
     "parse",
     "parse_type",
     "plus",
+    "polymorphic",
     "repeat",
+    "second_order",
     "show",
     "square",
+    "substitute",
     "superpose",
+    "turing",
     "validate",
     "values",
+    "with_types",
     "word_products",
     "word_span",
 ]

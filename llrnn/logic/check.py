@@ -2,8 +2,8 @@
 
 The rules are those of dual-context linear logic (Barber & Plotkin) with products, and for differential linear
 logic with kets, sums and zero. `Zero(A)` proves A from any linear context: it can absorb linear variables
-that have no other use. The derivative of a term with respect to a variable that it does not mention needs
-this.
+that have no other use, as can `Trivial` and `Absurd`. The derivative of a term with respect to a variable
+that it does not mention needs this.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from llrnn.logic import terms
 from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.terms import IllTyped, Term, excerpt, need_terms
+from llrnn.logic.term import IllTyped, Term, excerpt, need_terms
 from llrnn.logic.types import Bang, Type, texts
 
 
@@ -27,7 +27,7 @@ class Judgement:
     Attributes:
       type: the type of the term.
       linear: the types of the linear variables that the term uses, in order of use.
-      absorbs: whether the term contains a Zero that can absorb further linear variables.
+      absorbs: whether the term has a part, such as a Zero, that can absorb further linear variables.
     """
 
     type: Type
@@ -120,8 +120,20 @@ def _judge(term: Term, context: _Context) -> "Steps[_Use]":
             return _combine(term, (yield from each(_judge.steps(vector, context) for vector in term.vectors)))
         case terms.Both() | terms.Sum():
             return _share(term, (yield from each(_judge.steps(child, context) for child in term.children)))
-        case terms.Zero():
+        case terms.Zero() | terms.Trivial():
             return {}, True
+        case terms.Absurd():
+            used, _ = yield _judge.steps(term.scrutinee, context)
+            return used, True
+        case terms.TypeLam():
+            for name in sorted(term.free & context.keys()):
+                of, _ = context[name]
+                if term.variable in of.variables():
+                    raise IllTyped(
+                        f"type variable {term.variable} of `{excerpt(term)}`: got the variable {name} : {of} "
+                        f"from outside, expected no {term.variable} in its type; give the type variable "
+                        "another name"
+                    )
     return _combine(term, (yield from each(_judge.steps(child, context) for child in term.children)))
 
 

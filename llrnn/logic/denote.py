@@ -16,9 +16,10 @@ from jaxtyping import Array
 from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.stackless import Steps, each, stackless, steps_of
-from llrnn.logic.terms import Term, excerpt, need_terms
-from llrnn.logic.types import Bang, Lolli, Tensor, Type, With, bang_free
+from llrnn.logic.term import Term, excerpt, need_terms, with_types
+from llrnn.logic.types import Bang, ForAll, Lolli, Plus, Tensor, Type, With, finite_dimensional
 from llrnn.logic.values import (
+    Family,
     LinearMap,
     PureTensors,
     Value,
@@ -41,8 +42,9 @@ def denote(term: Term) -> Value:
     """Checks a closed term and returns its denotation.
 
     Returns:
-      A value that depends on the type: an array for an atom or 1, a pair for &, a `LinearMap` for -o. A
-      linear map takes a plain value for a banged argument, a matrix or a callable for an operator A -o A.
+      A value that depends on the type: an array for an atom or 1, a pair for & and +, a `LinearMap` for -o, a
+      `Family` for a quantifier. A linear map takes a plain value for a banged argument, a matrix or a
+      callable for an operator A -o A.
 
     Raises:
       IllTyped: the term is not a proof.
@@ -133,6 +135,25 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
             return _contract(Tensor(*term.bound_types), tensor, bilinear, term.type)
         case terms.Both():
             return tuple((yield from each(_value.steps(part, environment) for part in term.children)))
+        case terms.Inl():
+            return (yield _value.steps(term.term, environment)), zero(term.right)
+        case terms.Inr():
+            return zero(term.left), (yield _value.steps(term.term, environment))
+        case terms.Case():
+            parts, branches = yield from each(_value.steps(part, environment) for part in term.children)
+            results = (steps_of(f.apply, part) for f, part in zip(branches, parts, strict=True))
+            return add(*(yield from each(results)))
+        case terms.Absurd():
+            return zero(term.of)
+        case terms.TypeLam():
+
+            def at(of: Type) -> Steps[Value]:
+                return (yield _value.steps(with_types(term.body, {term.variable: of}), environment))
+
+            return Family(ForAll(term.variable, term.body.type), stackless(at))
+        case terms.TypeApp():
+            family = yield _value.steps(term.function, environment)
+            return (yield steps_of(family.at, term.of))
         case terms.Fst() | terms.Snd():
             product = yield _value.steps(term.product, environment)
             return product[0] if isinstance(term, terms.Fst) else product[1]
@@ -148,8 +169,8 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
             return extend(lambda x: _value(term.body, {**environment, term.name: x}), kets, term.type)
         case terms.Sum():
             return add(*(yield from each(_value.steps(part, environment) for part in term.terms)))
-        case terms.Zero():
-            return zero(term.of)
+        case terms.Zero() | terms.Trivial():
+            return zero(term.type)
     raise ValueError(f"term: got {term!r}, expected a term")
 
 
@@ -172,11 +193,12 @@ def _sum_over(function: Callable[[Any], Value], parts: Any, count: int, of: Type
     match of:
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: _sum_over(lambda part: function(part).apply(x), parts, count, b))
-        case With() if bang_free(of):
+        case With() | Plus() if finite_dimensional(of):
             sides = enumerate((of.left, of.right))
             return tuple(
                 _sum_over(lambda part, i=i: function(part)[i], parts, count, side) for i, side in sides
             )
     if is_array(of):
         return jnp.sum(jax.vmap(function)(parts), axis=0)
-    return add(*[function(jax.tree.map(lambda part, i=i: part[i], parts)) for i in range(count)])
+    terms = [function(jax.tree.map(lambda part, i=i: part[i], parts)) for i in range(count)]
+    return add(*terms) if terms else zero(of)

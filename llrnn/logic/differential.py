@@ -1,7 +1,8 @@
-r"""The derivative of a program, as a program of differential linear logic."""
+r"""Differential linear logic: the derivative of a program, and which terms do without it."""
 
 from llrnn.logic.normalize import normalize
-from llrnn.logic.terms import IllTyped, Ket, Term, excerpt, need_terms
+from llrnn.logic.term import IllTyped, Sum, Term, excerpt, need_terms
+from llrnn.logic.terms import Ket, Zero
 from llrnn.logic.tracing import banged, lam
 from llrnn.logic.types import Bang, Lolli
 
@@ -24,3 +25,17 @@ def derivative(term: Term) -> Term:
         raise IllTyped(f"term: got `{excerpt(term)}` : {of}, expected a type !A -o B")
     point = of.domain.body
     return normalize(banged(point, lambda x: lam(point, lambda v: term(Ket(x, (v,))))))
+
+
+def is_plain(term: Term) -> bool:
+    """Returns whether the term is plain linear logic: no sum, no zero, no ket with tangent vectors."""
+    pending, seen = [term], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, (Sum, Zero)) or (isinstance(node, Ket) and node.vectors):
+            return False
+        pending.extend(node.children)
+    return True

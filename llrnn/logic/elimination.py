@@ -6,6 +6,8 @@ r"""Cut elimination step by step, for display: every step rewrites one place of 
     1       let * = * in u                    ->  u
     (x)     let x (x) y = a (x) b in u        ->  u[x := a, y := b]
     &       fst <a, b>, snd <a, b>            ->  a, b
+    +       case inl a of t, case inr b of t  ->  fst t a, snd t b
+    all     (/\X. t) @A                       ->  t[X := A]
     !       let !x = !t in u                  ->  u[x := t]
     d       let !x = |v1 .. vs>_t in u        ->  the s-th derivative of u in x along v1 .. vs, at x := t
     sum     a sum or zero where the construct is linear moves out; sums in sums are flattened
@@ -28,7 +30,7 @@ from llrnn.logic.normalize import (
     total,
 )
 from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.terms import Term, need_terms
+from llrnn.logic.term import Term, apart, need_terms, with_types
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,12 @@ def _cut(term: Term) -> Step | None:
             return Step("&", product.left)
         case terms.Snd(product=terms.Both() as product):
             return Step("&", product.right)
+        case terms.Case(scrutinee=terms.Inl(term=a), branches=branches):
+            return Step("+", terms.Fst(branches)(a))
+        case terms.Case(scrutinee=terms.Inr(term=b), branches=branches):
+            return Step("+", terms.Snd(branches)(b))
+        case terms.TypeApp(function=terms.TypeLam() as function):
+            return Step("all", with_types(function.body, {function.variable: term.of}))
         case terms.LetBang(scrutinee=terms.Ket(vectors=()) as ket):
             return Step("!", _substituted(term.body, {term.name: ket.point}))
         case terms.LetBang(scrutinee=terms.Ket() as ket):
@@ -153,6 +161,8 @@ def _substituted(term: Term, substitution: dict[str, Term]) -> "Steps[Term]":
         return term
     if isinstance(term, terms.Var):
         return used[term.name]
+    if isinstance(term, terms.TypeLam):
+        term = apart(term, used.values())
     bound, inner = enter(term, used)
     children = []
     for place, child in enumerate(term.children):

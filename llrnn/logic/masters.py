@@ -3,7 +3,8 @@
 The masters of the second-order and the higher-order RNN are `dereliction` and `evaluate`.
 """
 
-from llrnn.logic.terms import Fst, LetStar, Snd, Term
+from llrnn.logic.term import Term
+from llrnn.logic.terms import Fst, LetStar, Snd
 from llrnn.logic.tracing import bang, banged, both, lam
 from llrnn.logic.types import Lolli, One, Type, With, endo, integer
 

@@ -1,7 +1,8 @@
-"""Cut elimination: rewrites terms to normal form by the rules of differential linear logic.
+r"""Cut elimination: rewrites terms to normal form by the rules of differential linear logic.
 
 A cut is an elimination applied to an introduction: a lambda applied, a pair opened, a component of <.., ..>
-taken, a ket opened. The last of these rules is where differentiation takes place,
+taken, a case of an injection, a program `/\X. t` at a type, a ket opened. The last of these rules is where
+differentiation takes place,
 
     let !x = |v1 .. vs>_t in u   ->   (d/dx .. (d u / dx . v1) .. . vs)[x := t],
 
@@ -11,7 +12,8 @@ where d u / dx . v is the linear substitution of v for one use of x, summed over
 - Sums and zero move out of every position in which the construct is linear, that is, not out of the point of
   a ket nor out of a branch of <.., ..>. Outside these two, a normal form has a sum only at its top.
 - A `let` whose subject is not an introduction (a variable or an elimination of one) moves out as far as its
-  variables allow, so that it does not separate the two halves of a cut.
+  variables allow, so that it does not separate the two halves of a cut. It stays inside of `/\X. t` and of
+  the branches of <.., ..>; a `case` whose subject is not an introduction stays where it is.
 
 Normal forms are unique up to bound names and the order of independent lets. The summands of a sum and the
 vectors of a ket, whose order has no meaning, are sorted by their size and their text, where a bound variable
@@ -28,8 +30,20 @@ from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.terms import Term, Var, full_text, need_terms
-from llrnn.logic.types import Type
+from llrnn.logic.term import (
+    App,
+    Sum,
+    Term,
+    TypeApp,
+    TypeLam,
+    Var,
+    apart,
+    full_text,
+    need_terms,
+    type_variables,
+    with_types,
+)
+from llrnn.logic.types import Type, TypeVariable, substitute
 
 _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
 
@@ -54,8 +68,9 @@ def equivalent(left: Term, right: Term) -> bool:
     r"""Returns whether two proofs have one type and, up to eta, one normal form.
 
     Proofs that are equivalent have equal denotations. The rules are those of `normalize` and on normal forms
-    \x. t x = t, <fst t, snd t> = t, and a let that only rebuilds what it opens, as in `let !x = t in !x` = t.
-    False may also mean that independent lets of the normal forms are in another order.
+    \x. t x = t, <fst t, snd t> = t, /\X. t @X = t, and a let that only rebuilds what it opens, as in
+    `let !x = t in !x` = t. False may also mean that independent lets of the normal forms are in another
+    order, or that a case of an unknown subject stands elsewhere.
 
     Raises:
       IllTyped: a term is closed and not a proof.
@@ -76,10 +91,13 @@ def _eta(term: Term) -> "Steps[Term]":
     if any(new is not old for new, old in zip(children, term.children, strict=True)):
         term = term.remake(term.bound, children)
     match term:
-        case terms.Lam(body=terms.App(function=function, argument=Var(name=x))):
+        case terms.Lam(body=App(function=function, argument=Var(name=x))):
             return function if x == term.name and x not in function.free else term
         case terms.Both(left=terms.Fst(product=first), right=terms.Snd(product=second)) if first == second:
             return first
+        case TypeLam(body=TypeApp(function=function, of=TypeVariable(name))):
+            outside = name == term.variable and name not in type_variables(function)
+            return function if outside else term
         case terms.LetStar(body=terms.Star()):
             return term.scrutinee
         case terms.LetPair(body=terms.Pair(left=Var(name=x), right=Var(name=y))):
@@ -96,28 +114,38 @@ def in_order(term: Term) -> Term:
 
 @stackless
 def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term, list[str]]]":
-    """Returns the term with sorted summands and vectors, and its text in prefix order, word by word.
+    r"""Returns the term with sorted summands and vectors, and its text in prefix order, word by word.
 
-    `depths` has, for every bound variable in scope, the number of the variables that were bound before it.
+    `depths` has, for every bound variable in scope, the number of the variables that were bound before it; a
+    type variable X has the key `/\X`.
     """
     if isinstance(term, Var):
         return term, [f"#{depths[term.name]}" if term.name in depths else term.name]
-    inner = depths | {name: depth + number for number, name in enumerate(term.bound)}
+    bound = (f"/\\{term.variable}",) if isinstance(term, TypeLam) else term.bound
+    inner = depths | {name: depth + number for number, name in enumerate(bound)}
     last = len(term.children) - 1
     parts = yield from each(
-        _sorted.steps(child, inner if place == last else depths, depth + len(term.bound) * (place == last))
+        _sorted.steps(child, inner if place == last else depths, depth + len(bound) * (place == last))
         for place, child in enumerate(term.children)
     )
     point = 1 if isinstance(term, terms.Ket) else 0
-    if isinstance(term, (terms.Sum, terms.Ket)):
+    if isinstance(term, (Sum, terms.Ket)):
         parts[point:] = sorted(parts[point:], key=lambda part: (len(part[1]), part[1]))
     words = [f"{type(term).__name__}{len(parts)}"]
-    if isinstance(term, (terms.Lam, terms.Zero)):
-        words.append(full_text(term.type))
+    if isinstance(term, (terms.Lam, terms.Zero, terms.Inl, terms.Inr, terms.Absurd)):
+        words.append(_type_text(term.type, depths))
+    if isinstance(term, TypeApp):
+        words.append(_type_text(term.of, depths))
     children = tuple(part for part, _ in parts)
     if any(new is not old for new, old in zip(children, term.children, strict=True)):
         term = term.remake(term.bound, children)
     return term, words + list(itertools.chain.from_iterable(text for _, text in parts))
+
+
+def _type_text(of: Type, depths: dict[str, int]) -> str:
+    """Returns a type in print that does not depend on the names of bound type variables."""
+    names = {name for name in of.variables() if f"/\\{name}" in depths}
+    return full_text(substitute(of, {x: TypeVariable(f"#{depths[f'/\\{x}']}") for x in names}).nameless())
 
 
 @stackless
@@ -131,6 +159,8 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
         return term
     if isinstance(term, Var):
         return used.get(term.name, term)
+    if isinstance(term, TypeLam):
+        term = apart(term, used.values())
     bound, inner = enter(term, used)
     last = len(term.children) - 1
     children = yield from each(
@@ -167,7 +197,7 @@ def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple
 def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Term]":
     """Returns the normal form of the construct `form` with other bound names and with normal subterms."""
     term = form.remake(bound, tuple(children))
-    if isinstance(term, terms.Sum):
+    if isinstance(term, Sum):
         return total(term.terms, term.type)
     if isinstance(term, terms.Both):
         empty = isinstance(term.left, terms.Zero) and isinstance(term.right, terms.Zero)
@@ -177,7 +207,7 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         child = term.children[place]
         if isinstance(child, terms.Zero):
             return terms.Zero(term.type)
-        if isinstance(child, terms.Sum):
+        if isinstance(child, Sum):
             summands = yield from each(
                 _make.steps(form, bound, replaced(children, place, summand)) for summand in child.terms
             )
@@ -189,7 +219,7 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         return (yield _make.steps(let, names, [let.children[0], inside]))
 
     match term:
-        case terms.App(function=terms.Lam() as function):
+        case App(function=terms.Lam() as function):
             return (yield _rebuild.steps(function.body, {function.name: term.argument}, True))
         case terms.LetStar(scrutinee=terms.Star()):
             return term.body
@@ -200,6 +230,12 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
             return product.left
         case terms.Snd(product=terms.Both() as product):
             return product.right
+        case terms.Case(scrutinee=terms.Inl() | terms.Inr() as injected):
+            side = terms.Fst if isinstance(injected, terms.Inl) else terms.Snd
+            chosen = yield _make.steps(side(term.branches), (), [term.branches])
+            return (yield _make.steps(App(chosen, injected.term), (), [chosen, injected.term]))
+        case TypeApp(function=TypeLam() as function):
+            return with_types(function.body, {function.variable: term.of})
         case terms.LetBang(scrutinee=terms.Ket() as ket):
             return (yield open_ket.steps(term, ket))
     return term
@@ -211,6 +247,8 @@ def let_to_move(term: Term) -> "Steps[tuple[Term, tuple[str, ...], int, Term] | 
 
     Returns that let, names for its variables that capture nothing outside, its position, and what stays.
     """
+    if isinstance(term, TypeLam):  # a let may have the bound type variable in its types
+        return None
     for place in linear_places(term):
         child = term.children[place]
         if not isinstance(child, _LETS) or (isinstance(term, _LETS) and place == 1):
@@ -272,6 +310,8 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
         return []
     if isinstance(term, Var):
         return [v]
+    if isinstance(term, TypeLam):
+        term = apart(term, [v])
     bound, renaming = enter(term, {x: v})
     children = list(term.children)
     renaming.pop(x, None)  # enter only chooses bound names apart from those of v; x itself stays
@@ -285,7 +325,7 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
         if x in term.bound and place == len(children) - 1:
             continue
         for derivative in (yield _derivatives.steps(child, x, v)):
-            if isinstance(term, terms.Sum):
+            if isinstance(term, Sum):
                 results.append(derivative)
             elif isinstance(term, terms.Ket) and place == 0:
                 # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket gains a vector.
@@ -306,7 +346,7 @@ def replaced(children: list[Term], place: int, child: Term) -> list[Term]:
 
 def total(summands: Iterable[Term], of: Type) -> Term:
     flat = _flat(summands)
-    return terms.Zero(of) if not flat else flat[0] if len(flat) == 1 else terms.Sum(tuple(flat))
+    return terms.Zero(of) if not flat else flat[0] if len(flat) == 1 else Sum(tuple(flat))
 
 
 def _flat(summands: Iterable[Term]) -> list[Term]:
@@ -314,5 +354,5 @@ def _flat(summands: Iterable[Term]) -> list[Term]:
     flat: list[Term] = []
     for term in summands:
         if not isinstance(term, terms.Zero):
-            flat.extend(term.terms if isinstance(term, terms.Sum) else [term])
+            flat.extend(term.terms if isinstance(term, Sum) else [term])
     return flat

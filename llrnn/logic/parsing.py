@@ -1,13 +1,15 @@
 r"""Terms and types from text: `parse` reads what `show(term, types=True)` prints.
 
-    t ::= \x:T. t | \!x:!T. t | let * = t in t | let x (x) y = t in t | let !x = t in t | s
+    t ::= \x:T. t | \!x:!T. t | /\X. t | let * = t in t | let x (x) y = t in t | let !x = t in t | s
     s ::= p + .. + p | + p                    p ::= a (x) a | a
-    a ::= a e | fst e | snd e | e             e ::= x | * | 0:B | !e | <t, t> | |t, .., t>_e | (t)
-    T ::= P -o T | P                          P ::= B (x) B | B & B | B
-    B ::= A[3] | A | 1 | !B | (T)
+    a ::= a e | a @B | fst e | snd e | inl:B e | inr:B e | case e of e | absurd:B e | e
+    e ::= x | * | 0:B | !e | <t, t> | <> | |t, .., t>_e | (t)
+    T ::= forall X. T | P -o T | P            P ::= B (x) B | B & B | B + B | B
+    B ::= A[3] | A | X | 1 | 0 | top | !B | (T)
 
 A binder extends as far to the right as possible. `\!x:!T. t` is short for `\x:!T. let !x = x in t`, `+ t` is
-a sum of one proof, `0:T` the zero proof of T. A name is a letter or `_` followed by letters, digits, `_` and
+a sum of one proof, `0:T` the zero proof of T; `inl:B` has the right side of its type A + B, `inr:A` the left
+one, `absurd:C` its type. A name is a letter or `_` followed by letters, digits, `_` and
 `'`; a term may also have numbers as names. `(x)` is always the tensor: write an argument x without brackets.
 """
 
@@ -16,11 +18,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from llrnn.logic.stackless import Steps, stackless
+from llrnn.logic.term import App, IllTyped, Sum, Term, TypeApp, TypeLam, Var
 from llrnn.logic.terms import (
-    App,
+    Absurd,
     Both,
+    Case,
     Fst,
-    IllTyped,
+    Inl,
+    Inr,
     Ket,
     Lam,
     LetBang,
@@ -29,15 +34,27 @@ from llrnn.logic.terms import (
     Pair,
     Snd,
     Star,
-    Sum,
-    Term,
-    Var,
+    Trivial,
     Zero,
 )
-from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With
+from llrnn.logic.types import (
+    Atom,
+    Bang,
+    ForAll,
+    Lolli,
+    One,
+    Plus,
+    Tensor,
+    Top,
+    Type,
+    TypeVariable,
+    Void,
+    With,
+)
 
-_WORDS = re.compile(r"\s*(?:(\(x\)|-o|>_|[\\!.:=<>,|+*()\[\]&])|([^\W\d][\w']*|\d+)|(\S))")
-_KEYWORDS = frozenset({"let", "in", "fst", "snd"})
+_WORDS = re.compile(r"\s*(?:(\(x\)|-o|>_|/\\|[\\!.:=<>,|+*()\[\]&@])|([^\W\d][\w']*|\d+)|(\S))")
+_PREFIXES = ("fst", "snd", "inl", "inr", "case", "absurd")
+_KEYWORDS = frozenset({"let", "in", "of", "forall", "top", *_PREFIXES})
 _NONE: Mapping = MappingProxyType({})
 
 
@@ -74,7 +91,7 @@ def parse_type(text: str, types: Mapping[str, Type] = _NONE) -> Type:
       ParseError: the text is not a type.
     """
     reader = _Reader(text, types, _NONE)
-    of = _type(reader)
+    of = _type(reader, {})
     reader.expect_end()
     return of
 
@@ -144,18 +161,23 @@ class _Reader:
             raise IllTyped(f"{self.place(at)}: {error}") from None
 
 
+# The types of the variables in scope; a type variable X has the key `/\X`.
 type _Scope = dict[str, Type]
 
 
 @stackless
 def _term(reader: _Reader, scope: _Scope) -> "Steps[Term]":
     at = reader.at
+    if reader.take("/\\"):
+        name = reader.name("a type variable after `/\\`")
+        reader.expect(".", f"after `/\\{name}`")
+        return TypeLam(name, (yield _term.steps(reader, scope | _type_variable(name))))
     if reader.take("\\"):
         opened = reader.take("!")
         name = reader.name("a variable after `\\`")
         reader.expect(":", f"and the type of {name}")
         start = reader.at
-        of = yield _type.steps(reader)
+        of = yield _type.steps(reader, scope)
         if opened and not isinstance(of, Bang):
             raise ParseError(f"{reader.place(start)}: got type {of}, expected a type !A for `\\!{name}`")
         reader.expect(".", f"after the type of {name}")
@@ -207,14 +229,35 @@ def _pair(reader: _Reader, scope: _Scope) -> "Steps[Term]":
 
 @stackless
 def _apply(reader: _Reader, scope: _Scope) -> "Steps[Term]":
-    at = reader.at
-    component = reader.take("fst", "snd")
-    term = yield _atom.steps(reader, scope)
-    if component:
-        term = reader.built(at, Fst if component == "fst" else Snd, term)
-    while reader.word in ("*", "!", "<", "|", "(") or reader.is_name() or reader.word.isdigit():
+    term = yield _prefixed.steps(reader, scope)
+    while reader.word in ("*", "!", "<", "|", "(", "@") or reader.is_name() or reader.word.isdigit():
         start = reader.at
-        term = reader.built(start, App, term, (yield _atom.steps(reader, scope)))
+        if reader.take("@"):
+            term = reader.built(start, TypeApp, term, (yield _basic.steps(reader, scope)))
+        else:
+            term = reader.built(start, App, term, (yield _atom.steps(reader, scope)))
+    return term
+
+
+@stackless
+def _prefixed(reader: _Reader, scope: _Scope) -> "Steps[Term]":
+    at = reader.at
+    word = reader.take(*_PREFIXES)
+    of = None
+    if word in ("inl", "inr", "absurd"):
+        reader.expect(":", f"and a type after `{word}`")
+        of = yield _basic.steps(reader, scope)
+    term = yield _atom.steps(reader, scope)
+    match word:
+        case "fst" | "snd":
+            return reader.built(at, Fst if word == "fst" else Snd, term)
+        case "inl" | "absurd":
+            return reader.built(at, Inl if word == "inl" else Absurd, term, of)
+        case "inr":
+            return reader.built(at, Inr, of, term)
+        case "case":
+            reader.expect("of", "after the term of `case`")
+            return reader.built(at, Case, term, (yield _atom.steps(reader, scope)))
     return term
 
 
@@ -230,6 +273,8 @@ def _atom(reader: _Reader, scope: _Scope) -> "Steps[Term]":
         reader.expect(")", f"for the bracket of {reader.place(at)}")
         return term
     if reader.take("<"):
+        if reader.take(">"):
+            return Trivial()
         left = yield _term.steps(reader, scope)
         reader.expect(",", f"after the first component of `<` of {reader.place(at)}")
         right = yield _term.steps(reader, scope)
@@ -244,7 +289,7 @@ def _atom(reader: _Reader, scope: _Scope) -> "Steps[Term]":
         return reader.built(at, Ket, point, tuple(vectors))
     if reader.word == "0" and reader.words[reader.at + 1] == ":":
         reader.at += 2
-        return Zero((yield _basic.steps(reader)))
+        return Zero((yield _basic.steps(reader, scope)))
     if not (reader.is_name() or reader.word.isdigit()):
         hint = "; `(x)` is the tensor, write an argument x without brackets" * (reader.word == "(x)")
         raise reader.wrong("a term", hint)
@@ -253,38 +298,47 @@ def _atom(reader: _Reader, scope: _Scope) -> "Steps[Term]":
     if name in scope:
         return Var(name, scope[name])
     if name not in reader.terms:
-        known = sorted({*scope, *reader.terms})
+        known = sorted({*(name for name in scope if name[0] != "/"), *reader.terms})
         raise reader.wrong(f"a bound variable or one of {', '.join(known) or 'no names'}", at=at)
     return reader.terms[name]
 
 
-@stackless
-def _type(reader: _Reader) -> "Steps[Type]":
-    left = yield _product.steps(reader)
-    return Lolli(left, (yield _type.steps(reader))) if reader.take("-o") else left
+def _type_variable(name: str) -> _Scope:
+    r"""Returns the scope of the type variable that a quantifier or `/\X` binds."""
+    return {f"/\\{name}": TypeVariable(name)}
 
 
 @stackless
-def _product(reader: _Reader) -> "Steps[Type]":
-    left = yield _basic.steps(reader)
-    kind = reader.take("(x)", "&")
+def _type(reader: _Reader, scope: _Scope) -> "Steps[Type]":
+    if reader.take("forall"):
+        name = reader.name("a type variable after `forall`")
+        reader.expect(".", f"after `forall {name}`")
+        return ForAll(name, (yield _type.steps(reader, scope | _type_variable(name))))
+    left = yield _product.steps(reader, scope)
+    return Lolli(left, (yield _type.steps(reader, scope))) if reader.take("-o") else left
+
+
+@stackless
+def _product(reader: _Reader, scope: _Scope) -> "Steps[Type]":
+    left = yield _basic.steps(reader, scope)
+    kind = reader.take("(x)", "&", "+")
     if not kind:
         return left
-    return (Tensor if kind == "(x)" else With)(left, (yield _basic.steps(reader)))
+    return {"(x)": Tensor, "&": With, "+": Plus}[kind](left, (yield _basic.steps(reader, scope)))
 
 
 @stackless
-def _basic(reader: _Reader) -> "Steps[Type]":
+def _basic(reader: _Reader, scope: _Scope) -> "Steps[Type]":
     at = reader.at
     if reader.take("!"):
-        return Bang((yield _basic.steps(reader)))
+        return Bang((yield _basic.steps(reader, scope)))
     if reader.take("("):
-        of = yield _type.steps(reader)
+        of = yield _type.steps(reader, scope)
         reader.expect(")", f"for the bracket of {reader.place(at)}")
         return of
-    if reader.take("1"):
-        return One
-    name = reader.name("a type: `1`, `!`, `(`")
+    if constant := reader.take("1", "0", "top"):
+        return {"1": One, "0": Void, "top": Top}[constant]
+    name = reader.name("a type: `1`, `0`, `top`, `!`, `(`")
     if reader.take("["):
         size = reader.word
         if not size.isdigit() or int(size) < 1:
@@ -292,6 +346,8 @@ def _basic(reader: _Reader) -> "Steps[Type]":
         reader.at += 1
         reader.expect("]", f"after the dimension of {name}")
         return Atom(name, int(size))
+    if f"/\\{name}" in scope:
+        return scope[f"/\\{name}"]
     if name not in reader.types:
         known = ", ".join(sorted(reader.types)) or "no names"
         raise reader.wrong(f"one of {known}, or the dimension of the atom as in `{name}[8]`", at=at)

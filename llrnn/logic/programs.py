@@ -4,7 +4,7 @@ int_A = !E -o E is the type of Church numerals, bint_A = !E -o !E -o E the type 
 & Murfet 2017, Examples 2.6 and 2.7). A word applies its digits from left to right: 01101(X, Y) = Y X Y Y X.
 """
 
-from llrnn.logic.terms import Term
+from llrnn.logic.term import Term
 from llrnn.logic.tracing import bang, banged, lam
 from llrnn.logic.types import Type, binary, endo, integer
 

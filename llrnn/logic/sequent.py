@@ -8,6 +8,10 @@ is a rule. The rules, with exchange implicit (a context is a multiset), are
     (x)R        G |- A  and  D |- B  give  G, D |- A (x) B          (x)L  A, B, G |- C  gives  A (x) B, G |- C
     -oR         A, G |- B  gives  G |- A -o B           -oL   G |- A  and  B, D |- C  give  A -o B, G, D |- C
     &R          G |- A  and  G |- B  give  G |- A & B   &L1, &L2    A, G |- C  gives  A & B, G |- C
+    +R1, +R2    G |- A  gives  G |- A + B               +L   A, G |- C  and  B, G |- C  give  A + B, G |- C
+    topR        G |- top  for any G                     0L          0, G |- C  for any G and C
+    forallR     G |- A  gives  G |- forall X. A,        forallL     A[X := B], G |- C
+                X not free in G                                     gives  forall X. A, G |- C
     promotion   !G |- A  gives  !G |- !A                dereliction A, G |- C  gives  !A, G |- C
     contraction !A, !A, G |- C  gives  !A, G |- C       weakening   G |- C  gives  !A, G |- C
 
@@ -17,7 +21,7 @@ and for differential linear logic
     deriving        G |- !A  and  D |- A  give  G, D |- !A  (|v1 .. vs>_P (x) v -> |v1 .. vs, v>_P)
     sum             G |- A  n times gives  G |- A       zero        G |- A  for any G
 
-A term in normal form has a derivation without cuts.
+A term in normal form has a derivation without cuts, unless it eliminates a `case` of an unknown subject.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,9 +29,10 @@ from dataclasses import dataclass
 
 from llrnn.logic import terms
 from llrnn.logic.check import check
+from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.terms import Term
-from llrnn.logic.types import Bang, One, Type
+from llrnn.logic.term import Term, rename
+from llrnn.logic.types import Bang, Lolli, One, Plus, Top, Type, Void
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +108,10 @@ class _Hypothesis:
     binder: _Binder | None = None
 
 
+_SHARED = ("&R", "+L", "sum")
+"""The rules whose premises have the same context."""
+
+
 class _Node:
     """A derivation under construction, whose hypotheses refer to their variables."""
 
@@ -111,9 +120,9 @@ class _Node:
         self.hypotheses = hypotheses
         self.conclusion = conclusion
         self.premises = premises
-        if rule == "zero":
+        if rule in ("zero", "topR", "0L"):
             self.absorbs = True
-        elif rule in ("&R", "sum"):
+        elif rule in _SHARED:
             self.absorbs = all(premise.absorbs for premise in premises)
         else:
             self.absorbs = rule != "promotion" and any(premise.absorbs for premise in premises)
@@ -153,11 +162,31 @@ def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[
             binder = _Binder(term.scrutinee.type, True)
             body = yield _build.steps(term.body, {**scope, term.name: binder}, goal)
             return (yield _build.steps(term.scrutinee, scope, _once(body, binder)))
-        case terms.Var() | terms.App() | terms.Fst() | terms.Snd():
+        case terms.Var() | terms.App() | terms.Fst() | terms.Snd() | terms.TypeApp() | terms.Absurd():
             if goal is None:
                 start = _Hypothesis(term.type)
                 goal = _Node("ax", [start], term.type), start
             return (yield _eliminate.steps(term, scope, goal))
+        case terms.Case(scrutinee=Term(type=Plus(left=left, right=right))):
+            branches = []
+            for place, of in enumerate((left, right)):
+                name, body = _branch(term.branches, place, of)
+                binder = _Binder(of, False)
+                node = yield _build.steps(body, {**scope, name: binder}, goal and _copied(goal))
+                branches.append((node, binder))
+            branches = [_once(node, binder) for node, binder in branches]
+            for _, own in branches:
+                own.binder = None  # no part of the context that the branches share
+            sides = _same_context([node for node, _ in branches])
+            below = _left("+L", term.scrutinee.type, sides[0].without(branches[0][1]), *sides)
+            return (yield _build.steps(term.scrutinee, scope, below))
+        case terms.Sum() if goal:
+            parts = yield from each(_build.steps(part, scope, _copied(goal)) for part in term.terms)
+            parts = _same_context(parts)
+            return _Node("sum", parts[0].hypotheses, parts[0].conclusion, *parts)
+        case terms.Zero() if goal:
+            below, hole = goal
+            return _Node("zero", below.without(hole), below.conclusion)
     introduced = yield _introduce.steps(term, scope)
     if goal is None:
         return introduced
@@ -185,6 +214,13 @@ def _eliminate(term: Term, scope: dict[str, _Binder], goal: _Goal) -> "Steps[_No
             rule = "&L1" if isinstance(term, terms.Fst) else "&L2"
             below = _left(rule, term.product.type, node.without(hole), node)
             return (yield _build.steps(term.product, scope, below))
+        case terms.TypeApp():
+            below = _left("forallL", term.function.type, node.without(hole), node)
+            return (yield _build.steps(term.function, scope, below))
+        case terms.Absurd():
+            below = _Hypothesis(Void)
+            empty = _Node("0L", [below, *node.without(hole)], node.conclusion)
+            return (yield _build.steps(term.scrutinee, scope, (empty, below)))
     raise ValueError(f"term: got {term!r}, expected a variable or an elimination")
 
 
@@ -195,6 +231,8 @@ def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
             return _Node("1R", [], One)
         case terms.Zero():
             return _Node("zero", [], term.of)
+        case terms.Trivial():
+            return _Node("topR", [], Top)
         case terms.Lam():
             binder = _Binder(term.domain, False)
             body = yield _build.steps(term.body, {**scope, term.name: binder}, None)
@@ -202,6 +240,9 @@ def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
             return _Node("-oR", body.without(argument), term.type, body)
     premises = yield from each(_build.steps(child, scope, None) for child in term.children)
     match term:
+        case terms.Inl() | terms.Inr() | terms.TypeLam():
+            rule = {terms.Inl: "+R1", terms.Inr: "+R2", terms.TypeLam: "forallR"}[type(term)]
+            return _Node(rule, premises[0].hypotheses, term.type, *premises)
         case terms.Pair():
             left, right = premises
             return _Node("(x)R", [*left.hypotheses, *right.hypotheses], term.type, left, right)
@@ -220,6 +261,40 @@ def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
                 node = _Node("deriving", [*node.hypotheses, *tangent.hypotheses], term.type, node, tangent)
             return node
     raise ValueError(f"term: got {term!r}, expected a term")
+
+
+def _branch(branches: Term, place: int, of: Type) -> tuple[str, Term]:
+    """Returns the variable and the body of one of the two branches of a case."""
+    if isinstance(branches, terms.Both):
+        function = branches.children[place]
+    else:
+        function = (terms.Fst, terms.Snd)[place](branches)
+    x = terms.Var(fresh("x", function.names), of)
+    return x.name, _applied(function, x)
+
+
+@stackless
+def _applied(function: Term, x: terms.Var) -> "Steps[Term]":
+    """Returns the function at a variable that is new to it, without a cut if the function is normal."""
+    match function:
+        case terms.Lam():
+            return rename(function.body, {function.name: x.name})
+        case terms.Zero(of=Lolli(codomain=of)):
+            return terms.Zero(of)
+        case terms.Sum():
+            return terms.Sum(tuple((yield from each(_applied.steps(f, x) for f in function.terms))))
+        case terms.LetStar() | terms.LetPair() | terms.LetBang():
+            return function.remake(
+                function.bound, (function.scrutinee, (yield _applied.steps(function.body, x)))
+            )
+    return function(x)
+
+
+def _copied(goal: _Goal) -> _Goal:
+    """Returns a goal with a hypothesis of its own, since each branch of a case or a sum proves one."""
+    node, hole = goal
+    new = _Hypothesis(hole.type)
+    return _Node(node.rule, [new, *node.without(hole)], node.conclusion, *node.premises), new
 
 
 def _once(node: _Node, binder: _Binder) -> tuple[_Node, _Hypothesis]:
@@ -245,7 +320,7 @@ def _absorb(node: _Node, missing: _Hypothesis) -> "Steps[_Node]":
     for place, premise in enumerate(premises):
         if premise.absorbs:
             premises[place] = yield _absorb.steps(premise, missing)
-            if node.rule not in ("&R", "sum"):  # these share their context, so every premise gets it
+            if node.rule not in _SHARED:  # these share their context, so every premise gets it
                 break
     return _Node(node.rule, [missing, *node.hypotheses], node.conclusion, *premises)
 

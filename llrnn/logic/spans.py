@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from llrnn.logic.check import check
 from llrnn.logic.denote import denote
 from llrnn.logic.programs import binary_integer, numeral
-from llrnn.logic.terms import Term, excerpt, need_terms
-from llrnn.logic.types import Bang, Type, bang_free, binary, endo, integer, texts
+from llrnn.logic.term import Term, excerpt, need_terms
+from llrnn.logic.types import Bang, Type, binary, endo, finite_dimensional, integer, texts
 from llrnn.logic.values import Kets, LinearMap, Value, extend, flatten, superpose, unflatten
 
 
@@ -257,5 +257,5 @@ def _coordinates(given: Array | np.ndarray, shape: tuple[int, ...]) -> Array:
 def _check(name: str, value: int, over: Type) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least 0")
-    if not isinstance(over, Type) or not bang_free(over):
+    if not isinstance(over, Type) or not finite_dimensional(over):
         raise ValueError(f"over: got {over!r}, expected a type without !")

@@ -11,127 +11,75 @@ linear logic"). `Ket(Zero(A), (v,))` is codereliction and `Ket(x, (v,))` the der
 provide the addition that differentiation needs. Terms without these three belong to plain linear logic
 (`is_plain`).
 
+The sum A + B has no binder of its own: `case t of p` applies one of a product p of two functions. A program
+at every type is `/\X. t`, and `t @A` is that program at A.
+
 Variables carry their types, so every term has its type (`term.type`) from its construction, which checks all
-rules but linearity; `check` checks that. `==` is equality up to the names of bound variables. In print
-`\!x. u`, a function of a banged argument, abbreviates `\y. let !x = y in u`.
+rules but linearity and the scope of type variables; `check` checks these. `==` is equality up to the names of
+bound variables. In print `\!x. u`, a function of a banged argument, abbreviates `\y. let !x = y in u`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
-from llrnn.logic.printing import Layout, written
-from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With, texts
+from llrnn.logic.printing import Layout
+from llrnn.logic.term import (
+    APPLY,
+    ATOM,
+    OPEN,
+    PAIR,
+    SUM,
+    App,
+    IllTyped,
+    Sum,
+    Term,
+    TypeApp,
+    TypeLam,
+    Var,
+    excerpt,
+    full_text,
+    joined,
+    need,
+    need_terms,
+    type_argument,
+    type_of,
+)
+from llrnn.logic.types import (
+    Bang,
+    Falsity,
+    Lolli,
+    One,
+    Plus,
+    Tensor,
+    Top,
+    Type,
+    Unit,
+    With,
+    texts,
+)
 
-
-class IllTyped(ValueError):
-    """A term breaks a rule of the logic; the message gives the place and a repair."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Term:
-    """A term of linear logic, immutable and hashable; a call applies it, `+` is the sum of proofs.
-
-    Attributes:
-      type: the type of the term.
-      children: the immediate subterms, in order.
-      bound: names of the variables that the term binds; their scope is the last child.
-      bound_types: types of the bound variables.
-      free: names of the free variables.
-      names: all names in the term, free and bound.
-      skeleton: a hash that ignores names.
-    """
-
-    type: Type = field(init=False)
-    children: tuple["Term", ...] = field(init=False)
-    bound: tuple[str, ...] = field(init=False)
-    bound_types: tuple[Type, ...] = field(init=False)
-    free: frozenset[str] = field(init=False)
-    names: frozenset[str] = field(init=False)
-    skeleton: int = field(init=False)  # stored, so that hashing does not recurse
-
-    def _settle(
-        self,
-        of: Type,
-        *children: "Term",
-        bound: Mapping[str, Type] = MappingProxyType({}),
-        variable: frozenset[str] = frozenset(),
-    ) -> None:
-        """Sets the fields above; `bound` scopes over the last child, `variable` is the name of a variable."""
-        *others, last = (child.free for child in children) if children else (variable,)
-        fields = vars(self)  # written directly, since a frozen dataclass forbids assignment
-        fields |= {
-            "type": of,
-            "children": children,
-            "bound": tuple(bound),
-            "bound_types": tuple(bound.values()),
-            "free": last.difference(bound).union(*others),
-            "names": variable.union(bound, *(child.names for child in children)),
-            "skeleton": hash((type(self).__name__, of, tuple(child.skeleton for child in children))),
-        }
-
-    def remake(self, bound: tuple[str, ...], children: tuple["Term", ...]) -> "Term":
-        """Returns the same construct with other bound names and other subterms."""
-        if not children:
-            return self
-        names, terms, parts = iter(bound), iter(children), []
-        for name in self.__match_args__:  # the arguments of the constructor
-            match getattr(self, name):
-                case str():
-                    parts.append(next(names))
-                case Term():
-                    parts.append(next(terms))
-                case tuple():
-                    parts.append(tuple(terms))
-                case of:
-                    parts.append(of)
-        return type(self)(*parts)
-
-    def __call__(self, *arguments: "Term") -> "Term":
-        """Applies the term, curried: `f(a, b)` is `App(App(f, a), b)`."""
-        term: Term = self
-        for argument in arguments:
-            term = App(term, argument)
-        return term
-
-    def __add__(self, other: "Term") -> "Term":
-        return Sum((self, other))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Term) and alpha_equal(self, other)
-
-    def __hash__(self) -> int:
-        return self.skeleton
-
-    def __str__(self) -> str:
-        return show(self)
-
-    def __repr__(self) -> str:
-        return f"<{self} : {self.type}>"
-
-    def __copy__(self) -> "Term":
-        return self
-
-    def __deepcopy__(self, memo: object) -> "Term":
-        return self  # immutable, and often too deep for Python's recursive copy
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Var(Term):
-    """A variable; its binder makes it linear or unrestricted.
-
-    Attributes:
-      name: the name of the variable.
-      of: the type of the variable; `let !x = t` with t : !A binds an unrestricted x : A.
-    """
-
-    name: str
-    of: Type
-
-    def __post_init__(self) -> None:
-        _need(isinstance(self.name, str) and bool(self.name), "name", "a non-empty string", self.name)
-        _need(isinstance(self.of, Type), "of", f"the type of variable {self.name}", self.of)
-        self._settle(self.of, variable=frozenset((self.name,)))
+__all__ = [
+    "Absurd",
+    "App",
+    "Both",
+    "Case",
+    "Fst",
+    "Inl",
+    "Inr",
+    "Ket",
+    "Lam",
+    "LetBang",
+    "LetPair",
+    "LetStar",
+    "Pair",
+    "Snd",
+    "Star",
+    "Sum",
+    "Trivial",
+    "TypeApp",
+    "TypeLam",
+    "Var",
+    "Zero",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,33 +91,19 @@ class Lam(Term):
     body: Term
 
     def __post_init__(self) -> None:
-        _need(isinstance(self.domain, Type), "domain", "a type", self.domain)
+        need(isinstance(self.domain, Type), "domain", "a type", self.domain)
         need_terms(body=self.body)
-        self._settle(Lolli(self.domain, self.body.type), self.body, bound={self.name: self.domain})
+        self.settle(Lolli(self.domain, self.body.type), self.body, bound={self.name: self.domain})
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class App(Term):
-    """Application of function : A -o B to argument : A."""
-
-    function: Term
-    argument: Term
-
-    def __post_init__(self) -> None:
-        need_terms(function=self.function, argument=self.argument)
-        of = self.function.type
-        if not isinstance(of, Lolli):
-            raise IllTyped(
-                f"function: got `{excerpt(self.function)}` : {of}, expected a type A -o B for the argument "
-                f"`{excerpt(self.argument)}` : {self.argument.type}"
-            )
-        if of.domain != self.argument.type:
-            got, wanted, function = texts(self.argument.type, of.domain, of)
-            raise IllTyped(
-                f"argument: got `{excerpt(self.argument)}` : {got}, expected type {wanted} for "
-                f"`{excerpt(self.function)}` : {function}{_bang_advice(of.domain, self.argument)}"
-            )
-        self._settle(of.codomain, self.function, self.argument)
+    def layout(self, types: bool) -> Layout[Term]:
+        r"""A function of a banged argument that it opens at once is `\!x. u`."""
+        name, domain, body = f"\\{self.name}", self.domain, self.body
+        match body:
+            case LetBang(scrutinee=Var(name=opened), name=x, body=inner) if opened == self.name and (
+                opened == x or opened not in inner.free
+            ):
+                name, body = f"\\!{x}", inner
+        return OPEN, [f"{name}{f':{full_text(domain)}' if types else ''}. ", (body, OPEN)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +111,10 @@ class Star(Term):
     """The proof * of the tensor unit 1."""
 
     def __post_init__(self) -> None:
-        self._settle(One)
+        self.settle(One)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return ATOM, ["*"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,8 +126,11 @@ class LetStar(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        _type_of(self.scrutinee, Unit, "scrutinee of `let * = t in u`", "1")
-        self._settle(self.body.type, self.scrutinee, self.body)
+        type_of(self.scrutinee, Unit, "scrutinee of `let * = t in u`", "1")
+        self.settle(self.body.type, self.scrutinee, self.body)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return _let_layout("*", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,7 +142,10 @@ class Pair(Term):
 
     def __post_init__(self) -> None:
         need_terms(left=self.left, right=self.right)
-        self._settle(Tensor(self.left.type, self.right.type), self.left, self.right)
+        self.settle(Tensor(self.left.type, self.right.type), self.left, self.right)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return PAIR, [(self.left, APPLY), " (x) ", (self.right, APPLY)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,11 +159,14 @@ class LetPair(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        of = _type_of(self.scrutinee, Tensor, "scrutinee of `let x (x) y = t in u`", "A (x) B")
+        of = type_of(self.scrutinee, Tensor, "scrutinee of `let x (x) y = t in u`", "A (x) B")
         if self.left == self.right:
             raise IllTyped(f"right: got {self.right!r}, the same name as left, expected two different names")
         bound = {self.left: of.left, self.right: of.right}
-        self._settle(self.body.type, self.scrutinee, self.body, bound=bound)
+        self.settle(self.body.type, self.scrutinee, self.body, bound=bound)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return _let_layout(f"{self.left} (x) {self.right}", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,7 +178,10 @@ class Both(Term):
 
     def __post_init__(self) -> None:
         need_terms(left=self.left, right=self.right)
-        self._settle(With(self.left.type, self.right.type), self.left, self.right)
+        self.settle(With(self.left.type, self.right.type), self.left, self.right)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return ATOM, ["<", (self.left, OPEN), ", ", (self.right, OPEN), ">"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -243,7 +192,10 @@ class Fst(Term):
 
     def __post_init__(self) -> None:
         need_terms(product=self.product)
-        self._settle(_type_of(self.product, With, "product of fst", "A & B").left, self.product)
+        self.settle(type_of(self.product, With, "product of fst", "A & B").left, self.product)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, ["fst ", (self.product, ATOM)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,7 +206,101 @@ class Snd(Term):
 
     def __post_init__(self) -> None:
         need_terms(product=self.product)
-        self._settle(_type_of(self.product, With, "product of snd", "A & B").right, self.product)
+        self.settle(type_of(self.product, With, "product of snd", "A & B").right, self.product)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, ["snd ", (self.product, ATOM)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trivial(Term):
+    """<>, the proof of the unit `Top` of &; it accepts any linear context."""
+
+    def __post_init__(self) -> None:
+        self.settle(Top)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return ATOM, ["<>"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inl(Term):
+    """inl term, of type A + B with term : A and B given as `right`."""
+
+    term: Term
+    right: Type
+
+    def __post_init__(self) -> None:
+        need_terms(term=self.term)
+        need(isinstance(self.right, Type), "right", "a type", self.right)
+        self.settle(Plus(self.term.type, self.right), self.term)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, [f"inl{_annotation(self.right, types)} ", (self.term, ATOM)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inr(Term):
+    """inr term, of type A + B with term : B and A given as `left`."""
+
+    left: Type
+    term: Term
+
+    def __post_init__(self) -> None:
+        need(isinstance(self.left, Type), "left", "a type", self.left)
+        need_terms(term=self.term)
+        self.settle(Plus(self.left, self.term.type), self.term)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, [f"inr{_annotation(self.left, types)} ", (self.term, ATOM)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Case(Term):
+    r"""case scrutinee of branches, of type C with scrutinee : A + B and branches : (A -o C) & (B -o C).
+
+    Often the branches are <\x. t, \y. u>. Only one takes effect, so both use the same linear variables.
+    """
+
+    scrutinee: Term
+    branches: Term
+
+    def __post_init__(self) -> None:
+        need_terms(scrutinee=self.scrutinee, branches=self.branches)
+        of = type_of(self.scrutinee, Plus, "scrutinee of `case t of u`", "A + B")
+        both = type_of(self.branches, With, "branches of `case t of u`", "(A -o C) & (B -o C)")
+        if (
+            not isinstance(both.left, Lolli)
+            or not isinstance(both.right, Lolli)
+            or (both.left.domain, both.right.domain) != (of.left, of.right)
+            or both.left.codomain != both.right.codomain
+        ):
+            got, wanted = texts(both, of)
+            raise IllTyped(
+                f"branches: got `{excerpt(self.branches)}` : {got}, expected a type (A -o C) & (B -o C) for "
+                f"`{excerpt(self.scrutinee)}` : A + B = {wanted}"
+            )
+        self.settle(both.left.codomain, self.scrutinee, self.branches)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, ["case ", (self.scrutinee, ATOM), " of ", (self.branches, ATOM)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Absurd(Term):
+    """absurd scrutinee, of any type, given as `of`, with scrutinee : `Void`; accepts any linear context."""
+
+    scrutinee: Term
+    of: Type
+
+    def __post_init__(self) -> None:
+        need_terms(scrutinee=self.scrutinee)
+        need(isinstance(self.of, Type), "of", "a type", self.of)
+        type_of(self.scrutinee, Falsity, "scrutinee of `absurd t`", "0")
+        self.settle(self.of, self.scrutinee)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return APPLY, [f"absurd{_annotation(self.of, types)} ", (self.scrutinee, ATOM)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,7 +315,7 @@ class Ket(Term):
 
     def __post_init__(self) -> None:
         need_terms(point=self.point)
-        _need(isinstance(self.vectors, tuple), "vectors", "a tuple of terms", self.vectors)
+        need(isinstance(self.vectors, tuple), "vectors", "a tuple of terms", self.vectors)
         for vector in self.vectors:
             need_terms(vectors=vector)
             if vector.type != self.point.type:
@@ -278,7 +324,12 @@ class Ket(Term):
                     f"vectors: got `{excerpt(vector)}` : {got}, expected the type of the point, {wanted}"
                 )
         # Ket binds nothing, so the point may be the first child, as in the constructor.
-        self._settle(Bang(self.point.type), self.point, *self.vectors)
+        self.settle(Bang(self.point.type), self.point, *self.vectors)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        if not self.vectors:
+            return ATOM, ["!", (self.point, ATOM)]
+        return ATOM, ["|", *joined(", ", self.vectors, OPEN), ">_", (self.point, ATOM)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -291,28 +342,11 @@ class LetBang(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        of = _type_of(self.scrutinee, Bang, "scrutinee of `let !x = t in u`", "!A")
-        self._settle(self.body.type, self.scrutinee, self.body, bound={self.name: of.body})
+        of = type_of(self.scrutinee, Bang, "scrutinee of `let !x = t in u`", "!A")
+        self.settle(self.body.type, self.scrutinee, self.body, bound={self.name: of.body})
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sum(Term):
-    """A sum of one or more proofs of the same type from the same linear variables."""
-
-    terms: tuple[Term, ...]
-
-    def __post_init__(self) -> None:
-        several = isinstance(self.terms, tuple) and len(self.terms) > 0
-        _need(several, "terms", "a non-empty tuple of terms", self.terms)
-        for term in self.terms:
-            need_terms(terms=term)
-            if term.type != self.terms[0].type:
-                got, wanted = texts(term.type, self.terms[0].type)
-                raise IllTyped(
-                    f"terms: got `{excerpt(term)}` : {got}, expected the type of the first term, "
-                    f"`{excerpt(self.terms[0])}` : {wanted}"
-                )
-        self._settle(self.terms[0].type, *self.terms)
+    def layout(self, types: bool) -> Layout[Term]:
+        return _let_layout(f"!{self.name}", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -322,133 +356,16 @@ class Zero(Term):
     of: Type
 
     def __post_init__(self) -> None:
-        _need(isinstance(self.of, Type), "of", "a type", self.of)
-        self._settle(self.of)
+        need(isinstance(self.of, Type), "of", "a type", self.of)
+        self.settle(self.of)
+
+    def layout(self, types: bool) -> Layout[Term]:
+        return ATOM, [f"0:{type_argument(self.of, True)}" if types else "0"]
 
 
-# Binding strength of the constructs: a binder extends as far right as possible, an atom needs no brackets.
-_OPEN, _SUM, _PAIR, _APPLY, _ATOM = range(5)
+def _let_layout(pattern: str, let: "LetStar | LetPair | LetBang") -> Layout[Term]:
+    return OPEN, [f"let {pattern} = ", (let.scrutinee, SUM), " in ", (let.body, OPEN)]
 
 
-def show(term: Term, types: bool = False) -> str:
-    """Returns the term on one line.
-
-    `types` adds the types of the variables that lambdas bind and of zeros, with the dimensions of atoms, so
-    that `parse` can read the text.
-    """
-    return written(term, _OPEN, lambda node: _layout(node, types))
-
-
-def _layout(term: Term, types: bool) -> Layout[Term]:
-    match term:
-        case Var():
-            return _ATOM, [term.name.partition("#")[0]]  # a variable of a function that is traced is x#7
-        case Star():
-            return _ATOM, ["*"]
-        case Zero():
-            return _ATOM, [f"0:{full_text(term.of, tight=True)}" if types else "0"]
-        case Both():
-            return _ATOM, ["<", (term.left, _OPEN), ", ", (term.right, _OPEN), ">"]
-        case Ket(vectors=()):
-            return _ATOM, ["!", (term.point, _ATOM)]
-        case Ket():
-            return _ATOM, ["|", *_joined(", ", term.vectors, _OPEN), ">_", (term.point, _ATOM)]
-        case Lam(body=LetBang(scrutinee=Var(name=opened), name=x, body=body)) if opened == term.name and (
-            opened == x or opened not in body.free
-        ):
-            return _OPEN, [f"\\!{x}{f':{full_text(term.domain)}' if types else ''}. ", (body, _OPEN)]
-        case Lam():
-            return _OPEN, [
-                f"\\{term.name}{f':{full_text(term.domain)}' if types else ''}. ",
-                (term.body, _OPEN),
-            ]
-        case App():
-            return _APPLY, [(term.function, _APPLY), " ", (term.argument, _ATOM)]
-        case Fst() | Snd():
-            return _APPLY, [f"{type(term).__name__.lower()} ", (term.product, _ATOM)]
-        case Pair():
-            return _PAIR, [(term.left, _APPLY), " (x) ", (term.right, _APPLY)]
-        case Sum(terms=(only,)):
-            return _SUM, ["+ ", (only, _PAIR)]
-        case Sum():
-            return _SUM, _joined(" + ", term.terms, _PAIR)
-        case LetStar():
-            pattern = "*"
-        case LetPair():
-            pattern = f"{term.left} (x) {term.right}"
-        case LetBang():
-            pattern = f"!{term.name}"
-        case _:
-            raise ValueError(f"term: got {term!r}, expected a term")
-    return _OPEN, [f"let {pattern} = ", (term.scrutinee, _SUM), " in ", (term.body, _OPEN)]
-
-
-def full_text(of: Type, tight: bool = False) -> str:
-    """Returns a type in print with the dimensions of its atoms; `tight` puts operators in brackets."""
-    text = of.text({atom.name for atom in of.atoms()})
-    return f"({text})" if tight and isinstance(of, (Tensor, With, Lolli)) else text
-
-
-def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str | tuple[Term, int]]:
-    return [piece for term in terms for piece in (separator, (term, tightness))][1:]
-
-
-def excerpt(term: Term, width: int = 72) -> str:
-    """Returns the term on one line of at most `width` characters; a long text loses its middle."""
-    text = str(term)
-    half = (width - 4) // 2
-    return text if len(text) <= width else f"{text[:half]} .. {text[-half:]}"
-
-
-def alpha_equal(left: Term, right: Term) -> bool:
-    """Returns whether two terms are equal up to the names of bound variables."""
-    pending: list[tuple[Term, Term, dict[str, object], dict[str, object]]] = [(left, right, {}, {})]
-    while pending:
-        a, b, ours, theirs = pending.pop()
-        if type(a) is not type(b) or a.skeleton != b.skeleton or a.type != b.type:
-            return False
-        if a is b and all(ours.get(name) is theirs.get(name) for name in a.free):
-            continue
-        if isinstance(a, Var) and isinstance(b, Var):
-            x, y = ours.get(a.name), theirs.get(b.name)
-            if x is not y or (x is None and a.name != b.name):
-                return False
-            continue
-        if len(a.children) != len(b.children):
-            return False
-        last = len(a.children) - 1
-        for place, (c, d) in enumerate(zip(a.children, b.children, strict=True)):
-            if place == last and a.bound:
-                marks = [object() for _ in a.bound]  # one object per binder, reached by either name
-                inner = {**ours, **dict(zip(a.bound, marks, strict=True))}
-                other = {**theirs, **dict(zip(b.bound, marks, strict=True))}
-                pending.append((c, d, inner, other))
-            else:
-                pending.append((c, d, ours, theirs))
-    return True
-
-
-def _need(holds: bool, argument: str, expected: str, got: object) -> None:
-    if not holds:
-        raise ValueError(f"{argument}: got {got!r}, expected {expected}")
-
-
-def need_terms(**arguments: object) -> None:
-    """Raises ValueError, naming the argument, if an argument is not a `Term`."""
-    for name, value in arguments.items():
-        _need(isinstance(value, Term), name, "a term", value)
-
-
-def _type_of[T: Type](term: Term, kind: type[T], place: str, expected: str) -> T:
-    """Returns the term's type; raises IllTyped if it is not of this kind."""
-    if not isinstance(term.type, kind):
-        raise IllTyped(f"{place}: got `{excerpt(term)}` : {term.type}, expected type {expected}")
-    return term.type
-
-
-def _bang_advice(wanted: Type, argument: Term) -> str:
-    if wanted == Bang(argument.type):
-        return "; promote it, `!t`, if it uses no linear variable"
-    if argument.type == Bang(wanted):
-        return "; open it first, `let !x = t in ..`, and use x"
-    return ""
+def _annotation(of: Type, types: bool) -> str:
+    return f":{type_argument(of, True)}" if types else ""

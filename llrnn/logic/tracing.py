@@ -1,6 +1,7 @@
 r"""Terms from Python functions, which are traced as in JAX: the function is called once, on variables.
 
     double = lam(endo(A), lambda f: ...)          \f. ..        with f : A -o A linear
+    same = polymorphic(lambda X: lam(X, lambda x: x))          /\X. \x. x
     two = banged(endo(A), lambda f: lam(A, lambda z: f(f(z))))   \!f. \z. f (f z)
 
 A bound variable has the name of the function's parameter, with a number if the body uses that name already.
@@ -11,10 +12,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from llrnn.logic.names import fresh, rename
+from llrnn.logic.names import fresh
+from llrnn.logic.term import Term, TypeLam, Var, need_terms, rename, type_variables
 from llrnn.logic.terms import Both as _Both
-from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, need_terms
-from llrnn.logic.types import Bang, Tensor, Type
+from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar
+from llrnn.logic.types import Bang, Tensor, Type, TypeVariable
 
 type Body = Callable[..., Term]
 
@@ -51,6 +53,18 @@ def banged(*types_and_body: Type | Body) -> Term:
         outer = fresh(f"{name}'", term.names)
         term = Lam(outer, Bang(of), LetBang(Var(outer, Bang(of)), name, term))
     return term
+
+
+def polymorphic(body: Callable[[Type], Term]) -> Term:
+    r"""Returns a program at every type: `polymorphic(lambda X: t)` is /\X. t, with X a type variable.
+
+    Raises:
+      ValueError: the function has not exactly one parameter, or returns no term.
+    """
+    (hint,) = _hints(body, 1)
+    hole = TypeVariable(f"{hint}#{next(_numbers)}")
+    term = _returned(body(hole))
+    return TypeLam(hole.name, term).renamed(fresh(hint, type_variables(term)))
 
 
 def let_bang(scrutinee: Term, body: Callable[[Term], Term]) -> Term:
@@ -98,22 +112,32 @@ def _trace(types: Sequence[Type], body: Body) -> tuple[list[str], Term]:
     """Calls the function on variables of these types; returns the variables' names and the resulting term."""
     if not types or not all(isinstance(of, Type) for of in types):
         raise ValueError(f"types: got {list(types)!r}, expected at least one type before the function")
-    if not callable(body) or isinstance(body, Term):
-        raise ValueError(f"body: got {body!r}, expected a function from terms to a term")
-    hints = list(inspect.signature(body).parameters)
-    if len(hints) != len(types):
-        raise ValueError(
-            f"body: got a function of {len(hints)} parameters {hints}, expected {len(types)}, one per type"
-        )
+    hints = _hints(body, len(types))
     # During the call the variables have unique names, so that they capture nothing in terms built outside;
     # readable names follow once the body is known.
     holes = [Var(f"{hint}#{next(_numbers)}", of) for hint, of in zip(hints, types, strict=True)]
-    term = body(*holes)
-    if not isinstance(term, Term):
-        raise ValueError(f"body: got a function that returns {term!r}, expected one that returns a term")
+    term = _returned(body(*holes))
     taken = set(term.names)
     names = []
     for hint in hints:
         names.append(fresh(hint, taken))
         taken.add(names[-1])
     return names, rename(term, {hole.name: name for hole, name in zip(holes, names, strict=True)})
+
+
+def _hints(body: Callable[..., Term], count: int) -> list[str]:
+    """Returns the names of the parameters of a function that is to be traced."""
+    if not callable(body) or isinstance(body, Term):
+        raise ValueError(f"body: got {body!r}, expected a function from terms to a term")
+    hints = list(inspect.signature(body).parameters)
+    if len(hints) != count:
+        raise ValueError(
+            f"body: got a function of {len(hints)} parameters {hints}, expected {count}, one per type"
+        )
+    return hints
+
+
+def _returned(term: object) -> Term:
+    if not isinstance(term, Term):
+        raise ValueError(f"body: got a function that returns {term!r}, expected one that returns a term")
+    return term

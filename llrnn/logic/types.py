@@ -1,13 +1,16 @@
-"""The types of intuitionistic linear logic: atoms, 1, tensor, linear implication, product and bang.
+"""The types of second-order intuitionistic linear logic.
 
-A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; states with several parts need
-the product &, for instance in a Neural Turing Machine.
+A ::= atom | X | 1 | A (x) B | A -o B | A & B | top | A + B | 0 | !A | forall X. A. Hu & Murfet 2017,
+section 2.2, has the types of propositional logic; states with several parts need the product &, for instance
+in a Neural Turing Machine. With the quantifier (Girard, "Linear logic", 1987) a program works at every type
+at once, and so on its own results.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 
+from llrnn.logic.names import fresh
 from llrnn.logic.printing import Layout, written
 
 
@@ -21,15 +24,31 @@ class Type:
         """Returns the type in print; atoms with a name in `sized` show their dimension, `A[3]`."""
         return written(self, _ARROW, lambda t: _layout(t, sized))
 
-    def atoms(self) -> "Iterator[Atom]":
-        """Yields every occurrence of an atom, from left to right."""
+    def leaves(self) -> "Iterator[Type]":
+        """Yields every occurrence of a type without parts, from left to right."""
         pending: list[Type] = [self]
         while pending:
             t = pending.pop()
-            if isinstance(t, Atom):
-                yield t
+            parts = [part for part in vars(t).values() if isinstance(part, Type)]
+            if parts:
+                pending.extend(reversed(parts))
             else:
-                pending.extend(reversed(list(vars(t).values())))
+                yield t
+
+    def atoms(self) -> "Iterator[Atom]":
+        """Yields every occurrence of an atom, from left to right."""
+        return (t for t in self.leaves() if isinstance(t, Atom))
+
+    def variables(self) -> set[str]:
+        """Returns the names of the type variables that no quantifier of this type binds."""
+        return {t.name for t in self.leaves() if isinstance(t, TypeVariable)}
+
+    def nameless(self) -> "Type":
+        """Returns the type with the same name in all its quantifiers: equal types then print alike."""
+        if isinstance(self, ForAll):
+            return _forall("X", self.body.nameless())
+        parts = {name: part.nameless() for name, part in vars(self).items() if isinstance(part, Type)}
+        return type(self)(**parts) if parts else self
 
     __repr__ = __str__
 
@@ -41,7 +60,7 @@ class Type:
 
 @dataclass(frozen=True, repr=False)
 class Atom(Type):
-    """A type variable, denoted by a real vector space of the given dimension.
+    """A ground type, denoted by a real vector space of the given dimension.
 
     Attributes:
       name: the printed name; atoms with the same name and different dimensions are different types.
@@ -62,6 +81,17 @@ class Atom(Type):
 
 
 @dataclass(frozen=True, repr=False)
+class TypeVariable(Type):
+    """X, which stands for any type: `ForAll` binds it, and `substitute` puts a type in its place."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"name: got {self.name!r}, expected a non-empty string")
+
+
+@dataclass(frozen=True, repr=False)
 class Unit(Type):
     """The class of the tensor unit 1, with `One` as its instance."""
 
@@ -72,6 +102,24 @@ class Unit(Type):
 
 One = Unit()
 """The tensor unit, denoted by the field of real numbers."""
+
+
+@dataclass(frozen=True, repr=False)
+class Truth(Type):
+    """The class of the unit of &, with `Top` as its instance."""
+
+
+Top = Truth()
+"""The unit of the product &, denoted by the vector space of dimension 0."""
+
+
+@dataclass(frozen=True, repr=False)
+class Falsity(Type):
+    """The class of the unit of +, with `Void` as its instance."""
+
+
+Void = Falsity()
+"""The unit 0 of +, denoted by the vector space of dimension 0."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,10 +147,113 @@ class With(Type):
 
 
 @dataclass(frozen=True, repr=False)
+class Plus(Type):
+    """A + B, denoted by the direct sum of vector spaces, as is A & B."""
+
+    left: Type
+    right: Type
+
+
+@dataclass(frozen=True, repr=False)
 class Bang(Type):
     """!A, denoted by the cofree cocommutative coalgebra over the denotation of A (Sweedler semantics)."""
 
     body: Type
+
+
+@dataclass(frozen=True, repr=False)
+class _Bound(Type):
+    """A variable that a quantifier binds; `depth` counts the quantifiers between the two."""
+
+    depth: int
+
+    def __post_init__(self) -> None:
+        """Nothing to check: only `ForAll` makes these."""
+
+
+@dataclass(frozen=True, repr=False)
+class ForAll(Type):
+    """forall X. A, denoted by the functions that have, for every type B, a value of A with B for X.
+
+    Equality does not depend on the name of the variable.
+
+    Attributes:
+      variable: the name X, for print.
+      body: A. The constructor takes it with `TypeVariable(X)`; the attribute has each of these replaced by a
+        reference to this quantifier. `instantiate` gives A with another type in its place.
+    """
+
+    variable: str = field(compare=False)
+    body: Type
+
+    def __post_init__(self) -> None:
+        TypeVariable(self.variable)  # a name
+        if not isinstance(self.body, Type):
+            raise ValueError(f"body: got {self.body!r}, expected a type as part of ForAll")
+
+        def closed(t: Type, depth: int) -> Type | None:
+            return _Bound(depth) if t == TypeVariable(self.variable) else None
+
+        object.__setattr__(self, "body", _with_leaves(self.body, closed))
+
+    def instantiate(self, of: Type) -> Type:
+        """Returns A with `of` in the place of X."""
+        return _with_leaves(self.body, lambda t, depth: of if t == _Bound(depth) else None)
+
+    def matches(self, of: Type) -> bool:
+        """Returns whether `of` is A with some type in the place of X."""
+        found: set[Type] = set()
+        return _matches(self.body, of, 0, found) and len(found) <= 1
+
+
+def substitute(t: Type, types: Mapping[str, Type]) -> Type:
+    """Returns a type with others in the place of its free variables; no quantifier captures a variable."""
+
+    def replaced(leaf: Type, depth: int) -> Type | None:
+        return types.get(leaf.name) if isinstance(leaf, TypeVariable) else None
+
+    return _with_leaves(t, replaced)
+
+
+def _with_leaves(t: Type, function: Callable[[Type, int], Type | None], depth: int = 0) -> Type:
+    """Returns a type with new leaves where `function` of a leaf and of the quantifiers above it gives one."""
+    parts = {name: part for name, part in vars(t).items() if isinstance(part, Type)}
+    if not parts:
+        return function(t, depth) or t
+    if isinstance(t, ForAll):
+        return _forall(t.variable, _with_leaves(t.body, function, depth + 1))
+    new = {name: _with_leaves(part, function, depth) for name, part in parts.items()}
+    return t if all(new[name] is part for name, part in parts.items()) else type(t)(**new)
+
+
+def _forall(variable: str, body: Type) -> ForAll:
+    """Returns a quantifier whose body already refers to it."""
+    quantified = object.__new__(ForAll)
+    vars(quantified).update(variable=variable, body=body)
+    return quantified
+
+
+def _matches(body: Type, of: Type, depth: int, found: set[Type]) -> bool:
+    """Adds to `found` what stands in `of` for the variable of the quantifier `depth` above `body`."""
+    if body == _Bound(depth):
+        if not _closed(of):
+            return False
+        found.add(of)
+        return True
+    if type(body) is not type(of):
+        return False
+    if isinstance(body, ForAll) and isinstance(of, ForAll):
+        return _matches(body.body, of.body, depth + 1, found)
+    parts = [(part, getattr(of, name)) for name, part in vars(body).items() if isinstance(part, Type)]
+    return all(_matches(a, b, depth, found) for a, b in parts) if parts else body == of
+
+
+def _closed(t: Type, depth: int = 0) -> bool:
+    """Returns whether every reference in a type is to a quantifier of the type itself."""
+    if isinstance(t, _Bound):
+        return t.depth < depth
+    inner = depth + isinstance(t, ForAll)
+    return all(_closed(part, inner) for part in vars(t).values() if isinstance(part, Type))
 
 
 def endo(a: Type) -> Lolli:
@@ -120,32 +271,34 @@ def binary(a: Type) -> Lolli:
     return Lolli(Bang(endo(a)), integer(a))
 
 
-def bang_free(t: Type) -> bool:
-    """Returns whether no ! occurs in t, so that its denotation has finite dimension."""
+def finite_dimensional(t: Type) -> bool:
+    """Returns whether t has no !, no quantifier and no variable, so that its values have coordinates."""
     match t:
-        case Atom() | Unit():
+        case Atom() | Unit() | Truth() | Falsity():
             return True
-        case Tensor(a, b) | Lolli(a, b) | With(a, b):
-            return bang_free(a) and bang_free(b)
+        case Tensor(a, b) | Lolli(a, b) | With(a, b) | Plus(a, b):
+            return finite_dimensional(a) and finite_dimensional(b)
     return False
 
 
 def dimension(t: Type) -> int:
-    """Returns the dimension of the denotation of a type without bangs.
+    """Returns the dimension of the denotation of a type without bangs and quantifiers.
 
     Raises:
-      ValueError: t contains a bang, so that its denotation is infinite-dimensional.
+      ValueError: t has a bang or a quantifier, so that its denotation is infinite-dimensional, or a variable.
     """
     match t:
         case Atom(_, size):
             return size
         case Unit():
             return 1
+        case Truth() | Falsity():
+            return 0
         case Tensor(a, b) | Lolli(a, b):
             return dimension(a) * dimension(b)
-        case With(a, b):
+        case With(a, b) | Plus(a, b):
             return dimension(a) + dimension(b)
-    raise ValueError(f"t: got {t}, expected a type without !, whose dimension is finite")
+    raise ValueError(f"t: got {t}, expected a type without ! and quantifiers, whose dimension is finite")
 
 
 def texts(*types: Type) -> list[str]:
@@ -173,4 +326,15 @@ def _layout(t: Type, sized: Set[str]) -> Layout[Type]:
             return _TIMES, [(a, _BANG), " (x) ", (b, _BANG)]
         case With(a, b):
             return _TIMES, [(a, _BANG), " & ", (b, _BANG)]
+        case Plus(a, b):
+            return _TIMES, [(a, _BANG), " + ", (b, _BANG)]
+        case Truth():
+            return _BANG, ["top"]
+        case Falsity():
+            return _BANG, ["0"]
+        case TypeVariable(name):
+            return _BANG, [name]
+        case ForAll():
+            name = fresh(t.variable, t.body.variables() | {atom.name for atom in t.atoms()})
+            return _ARROW, [f"forall {name}. ", (t.instantiate(TypeVariable(name)), _ARROW)]
     raise ValueError(f"t: got {t!r}, expected a type")

@@ -5,8 +5,9 @@ The rules are those of `llrnn.logic.sequent`, with contexts as multisets.
 
 from collections import Counter
 
+from llrnn.logic.names import fresh
 from llrnn.logic.sequent import Derivation
-from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, With
+from llrnn.logic.types import Bang, ForAll, Lolli, One, Plus, Tensor, Top, Type, TypeVariable, Void, With
 
 _FORMS = {
     "ax": "A |- A",
@@ -20,6 +21,13 @@ _FORMS = {
     "&R": "G |- A and G |- B, to give G |- A & B",
     "&L1": "A, G |- C, to give A & B, G |- C",
     "&L2": "B, G |- C, to give A & B, G |- C",
+    "+R1": "G |- A, to give G |- A + B",
+    "+R2": "G |- B, to give G |- A + B",
+    "+L": "A, G |- C and B, G |- C, to give A + B, G |- C",
+    "topR": "G |- top",
+    "0L": "0, G |- C",
+    "forallR": "G |- A, to give G |- forall X. A, with X not free in G",
+    "forallL": "A[X := B], G |- C, to give forall X. A, G |- C",
     "promotion": "!G |- A, to give !G |- !A",
     "dereliction": "A, G |- C, to give !A, G |- C",
     "contraction": "!A, !A, G |- C, to give !A, G |- C",
@@ -103,6 +111,32 @@ def _is_instance(node: Derivation) -> bool:
             return goals[0] == goal and any(
                 isinstance(t, With)
                 and have - _one(t) + Counter([t.left if rule == "&L1" else t.right]) == contexts[0]
+                for t in have
+            )
+        case ("+R1" | "+R2") as rule, 1:
+            side = isinstance(goal, Plus) and (goal.left if rule == "+R1" else goal.right)
+            return goals[0] == side and have == contexts[0]
+        case "+L", 2:
+            return goals == [goal, goal] and any(
+                isinstance(t, Plus)
+                and have - _one(t) + _one(t.left) == contexts[0]
+                and have - _one(t) + _one(t.right) == contexts[1]
+                for t in have
+            )
+        case "topR", 0:
+            return goal == Top
+        case "0L", 0:
+            return have[Void] > 0
+        case "forallR", 1:
+            if not isinstance(goal, ForAll) or have != contexts[0]:
+                return False
+            outside = goal.variables().union(*(t.variables() for t in have))
+            names = {*goals[0].variables(), fresh("X", outside)} - outside
+            return any(goals[0] == goal.instantiate(TypeVariable(name)) for name in names)
+        case "forallL", 1:
+            return goals[0] == goal and any(
+                isinstance(t, ForAll)
+                and any(t.matches(u) and have - _one(t) + _one(u) == contexts[0] for u in contexts[0])
                 for t in have
             )
         case "promotion", 1:

@@ -3,9 +3,10 @@
     type      value
     atom      array [d]
     1         array []
-    A & B     pair of values
+    A & B     pair of values, as is A + B; of top and 0 an array [0]
     A (x) B   array [dim A, dim B] if A, B have no bang, else a formal sum of pure tensors, `PureTensors`
     A -o B    `LinearMap`, a linear callable
+    forall    `Family`, a value for every type
     !A        formal sum of kets, `Kets`; callers pass and receive a point |>_P as the plain value P
 
 `coerce` converts values from callers by their type: an operator may be a matrix [dim B, dim A] or a callable,
@@ -26,8 +27,23 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from llrnn.logic.stackless import Steps, each, stackless, steps_of
-from llrnn.logic.terms import Term, excerpt
-from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension, texts
+from llrnn.logic.term import Term, excerpt
+from llrnn.logic.types import (
+    Atom,
+    Bang,
+    Falsity,
+    ForAll,
+    Lolli,
+    Plus,
+    Tensor,
+    Truth,
+    Type,
+    Unit,
+    With,
+    dimension,
+    finite_dimensional,
+    texts,
+)
 
 type Value = Any  # the table above has the forms; which one depends on the type in the logic
 
@@ -65,6 +81,25 @@ class LinearMap:
 
     def __repr__(self) -> str:
         return f"<linear map : {self.type}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Family:
+    """A value of type forall X. A: `family[B]` is its value at the type B.
+
+    Attributes:
+      of: forall X. A.
+      at: the function from a type B to an internal value of A with B for X.
+    """
+
+    of: ForAll
+    at: Callable[[Type], Value]
+
+    def __getitem__(self, of: Type) -> Value:
+        return plain(self.at(of))
+
+    def __repr__(self) -> str:
+        return f"<family : {self.of}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +144,8 @@ def add(first: Value, *more: Value) -> Value:
         return type(first)(tuple(term for value in values for term in value.terms))
     if isinstance(first, LinearMap) and all(isinstance(value, LinearMap) for value in values):
         return LinearMap(first.domain, first.codomain, stackless(lambda x: _total(values, x)))
+    if isinstance(first, Family):
+        return Family(first.of, lambda of: add(*[value.at(of) for value in values]))
     if any(callable(value) for value in values):
         return lambda *arguments: add(*[value(*arguments) for value in values])
     if isinstance(first, (tuple, list)):
@@ -126,6 +163,8 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
             return PureTensors(tuple((scale(coefficient, left), right) for left, right in terms))
         case LinearMap(a, b, apply):
             return LinearMap(a, b, stackless(lambda x: _scaled(coefficient, apply, x)))
+        case Family(of, at):
+            return Family(of, lambda a: scale(coefficient, at(a)))
         case tuple() | list():
             return tuple(scale(coefficient, part) for part in value)
     if callable(value):
@@ -159,8 +198,10 @@ def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Val
 def zero(of: Type) -> Value:
     """Returns the zero of a type; its arrays are weakly typed and take the dtype of the other summand."""
     match of:
-        case With(a, b):
+        case With(a, b) | Plus(a, b):
             return zero(a), zero(b)
+        case ForAll():
+            return Family(of, lambda a: zero(of.instantiate(a)))
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: zero(b))
         case Tensor() if not is_array(of):
@@ -172,7 +213,7 @@ def zero(of: Type) -> Value:
 
 def is_array(of: Type) -> bool:
     """Returns whether a value of the type is a single array."""
-    return isinstance(of, (Atom, Unit)) or (isinstance(of, Tensor) and bang_free(of))
+    return isinstance(of, (Atom, Unit, Truth, Falsity)) or (isinstance(of, Tensor) and finite_dimensional(of))
 
 
 def _shape(of: Type) -> tuple[int, ...]:
@@ -182,17 +223,22 @@ def _shape(of: Type) -> tuple[int, ...]:
             return (size,)
         case Unit():
             return ()
+        case Truth() | Falsity():
+            return (0,)
         case Tensor(a, b):
             return dimension(a), dimension(b)
     raise ValueError(f"of: got {of!r}, expected a type whose values are arrays")
 
 
 def flatten(value: Value, of: Type) -> Float[Array, "d"]:
-    """Returns the coordinates of a value of a bang-free type: & concatenates, (x) and -o are row-major."""
+    """Returns the coordinates of a value of a finite-dimensional type.
+
+    & and + concatenate, (x) and -o are row-major.
+    """
     match of:
         case Atom():
             return value
-        case With(a, b):
+        case With(a, b) | Plus(a, b):
             return jnp.concatenate([flatten(value[0], a), flatten(value[1], b)])
         case Lolli():
             value = _matrix_by_type(value)
@@ -200,16 +246,18 @@ def flatten(value: Value, of: Type) -> Float[Array, "d"]:
 
 
 def unflatten(coordinates: Float[Array | np.ndarray, "d"], of: Type) -> Value:
-    """Returns the value of a bang-free type with these coordinates, the inverse of `flatten`."""
+    """Returns the value of a finite-dimensional type with these coordinates, the inverse of `flatten`."""
     match of:
         case Atom():
             return coordinates
-        case With(a, b):
+        case With(a, b) | Plus(a, b):
             return unflatten(coordinates[: dimension(a)], a), unflatten(coordinates[dimension(a) :], b)
         case Lolli(a, b):
             return _from_matrix(jnp.reshape(coordinates, (dimension(b), dimension(a))), a, b)
-        case Bang():
-            raise ValueError(f"of: got {of}, expected a type without !, whose values have coordinates")
+        case Bang() | ForAll():
+            raise ValueError(
+                f"of: got {of}, expected a type without ! and quantifiers, whose values have coordinates"
+            )
     return jnp.reshape(coordinates, _shape(of))
 
 
@@ -220,7 +268,7 @@ def basis(size: int) -> Float[Array, "size size"]:
 
 def pure_tensor(of: Tensor, left: Value, right: Value) -> Value:
     """Returns left (x) right, a value of type `of`."""
-    if bang_free(of):
+    if finite_dimensional(of):
         return flatten(left, of.left)[:, None] * flatten(right, of.right)[None, :]
     return PureTensors(((left, right),))
 
@@ -279,8 +327,10 @@ def _matrix_by_type(value: LinearMap) -> Float[Array, "m n"]:
 
 
 def _dimension(of: Type) -> int:
-    if not bang_free(of):
-        raise ValueError(f"function: got {of} as domain or codomain, expected types without !")
+    if not finite_dimensional(of):
+        raise ValueError(
+            f"function: got {of} as domain or codomain, expected types without ! and quantifiers"
+        )
     return dimension(of)
 
 
@@ -314,7 +364,7 @@ def _slope(curve: Callable[[Any], Value], of: Type) -> Value:
     One `jax.jvp` differentiates all arrays of the value, so that each order of differentiation costs two
     evaluations for any number of kets; a function is differentiated when it is applied.
     """
-    if isinstance(of, Lolli):
+    if isinstance(of, (Lolli, ForAll)):
         return _tangent(of, None, curve, iter(()))
     # A Python float is weakly typed, so the derivative has the precision of the curve's arrays.
     tangents = iter(jax.jvp(lambda t: _arrays(curve(t), of), (0.0,), (1.0,))[1])
@@ -326,10 +376,12 @@ def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iter
     match of:
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: _slope(lambda t: curve(t).apply(x), b))
-        case With(a, b):
+        case ForAll():
+            return Family(of, lambda a: _slope(lambda t: curve(t).at(a), of.instantiate(a)))
+        case With(a, b) | Plus(a, b):
             first = _tangent(a, now[0], lambda t: curve(t)[0], tangents)
             return first, _tangent(b, now[1], lambda t: curve(t)[1], tangents)
-        case Tensor(a, b) if not bang_free(of):
+        case Tensor(a, b) if not finite_dimensional(of):
             pure = []
             for i, (left, right) in enumerate(now.terms):
                 pure.append((_tangent(a, left, lambda t, i=i: curve(t).terms[i][0], tangents), right))
@@ -353,11 +405,11 @@ def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iter
 def _arrays(value: Value, of: Type) -> list[Array]:
     """Returns the arrays in a value, in the order in which `_tangent` consumes their derivatives."""
     match of:
-        case Lolli():
+        case Lolli() | ForAll():
             return []
-        case With(a, b):
+        case With(a, b) | Plus(a, b):
             return _arrays(value[0], a) + _arrays(value[1], b)
-        case Tensor(a, b) if not bang_free(of):
+        case Tensor(a, b) if not finite_dimensional(of):
             return [x for left, right in value.terms for x in _arrays(left, a) + _arrays(right, b)]
         case Bang(a):
             found = []
@@ -383,14 +435,18 @@ def coerce(value: Value, of: Type) -> Value:
         )
     pair = isinstance(value, (tuple, list)) and len(value) == 2
     match of:
-        case With(a, b) if pair:
+        case With(a, b) | Plus(a, b) if pair:
             return coerce(value[0], a), coerce(value[1], b)
         case Tensor(a, b) if pair:
             return pure_tensor(of, coerce(value[0], a), coerce(value[1], b))
-        case Tensor(a, b) if isinstance(value, PureTensors) and not bang_free(of):
+        case Tensor(a, b) if isinstance(value, PureTensors) and not finite_dimensional(of):
             return PureTensors(tuple((coerce(left, a), coerce(right, b)) for left, right in value.terms))
         case Lolli():
             return _linear(value, of)
+        case ForAll() if isinstance(value, Family) and value.of == of:
+            return value
+        case ForAll():
+            raise ValueError(f"value: got {_describe(value)}, expected a family of type {of}")
         case Bang(a) if isinstance(value, Kets):
             parts = [(coerce(t.point, a), tuple(coerce(v, a) for v in t.vectors)) for t in value.terms]
             return Kets(
@@ -398,7 +454,7 @@ def coerce(value: Value, of: Type) -> Value:
             )
         case Bang(a):
             return ket(coerce(value, a))
-        case With() | Tensor() if not is_array(of):
+        case With() | Plus() | Tensor() if not is_array(of):
             pure = " or PureTensors" if isinstance(of, Tensor) else ""
             raise ValueError(f"value: got {_describe(value)}, expected a pair of values{pure} for type {of}")
     return _array(value, _shape(of), of)
@@ -426,7 +482,7 @@ def _linear(value: Value, of: Lolli) -> LinearMap:
             return LinearMap(a, b, lambda x: coerce(value(plain(x)), b))
         # A callable on points extends linearly to all kets, by its directional derivatives.
         return LinearMap(a, b, lambda kets: extend(lambda p: coerce(value(plain(p)), b), kets, b))
-    if not bang_free(of):
+    if not finite_dimensional(of):
         raise ValueError(f"value: got {_describe(value)}, expected a callable for type {of}")
     if isinstance(b, Unit) and jnp.ndim(value) == 1:
         return _from_matrix(_array(value, (dimension(a),), of)[None, :], a, b)

@@ -2,7 +2,7 @@ import pytest
 
 from llrnn import logic
 from llrnn.logic import Atom, Bang, Lolli, One, Tensor, With
-from llrnn.logic.types import bang_free, dimension
+from llrnn.logic.types import dimension, finite_dimensional
 
 A, B = Atom("A", 3), Atom("B", 2)
 
@@ -36,8 +36,8 @@ def test_types_are_equal_when_alike_and_hash_so():
 def test_dimensions_multiply_add_and_stop_at_a_bang():
     assert dimension(Tensor(A, With(B, One))) == 9
     assert dimension(Lolli(With(A, B), Tensor(A, B))) == 30
-    assert bang_free(Lolli(A, B))
-    assert not bang_free(Lolli(A, Bang(B)))
+    assert finite_dimensional(Lolli(A, B))
+    assert not finite_dimensional(Lolli(A, Bang(B)))
     with pytest.raises(ValueError, match="t: got !B, expected a type without !"):
         dimension(Tensor(A, Bang(B)))
 

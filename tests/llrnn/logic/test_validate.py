@@ -2,10 +2,25 @@ import re
 
 import pytest
 
-from llrnn.logic import Atom, Bang, Derivation, Lolli, One, Tensor, With, validate
+from llrnn.logic import (
+    Atom,
+    Bang,
+    Derivation,
+    ForAll,
+    Lolli,
+    One,
+    Plus,
+    Tensor,
+    Top,
+    TypeVariable,
+    Void,
+    With,
+    validate,
+)
 
 A, B = Atom("A", 3), Atom("B", 2)
 AX = Derivation("ax", (A,), A, ())
+X = TypeVariable("X")
 FREE = Derivation("zero", (A, A), A, ())
 
 
@@ -31,6 +46,22 @@ FREE = Derivation("zero", (A, A), A, ())
         Derivation("(x)R", (A,), Tensor(A, A), (AX, AX)),
         Derivation("(x)L", (Tensor(A, B),), A, (FREE,)),
         Derivation("sum", (A, A), A, (AX, FREE)),
+        Derivation("+R1", (A,), Plus(B, A), (AX,)),
+        Derivation("+R2", (A,), Plus(A, B), (AX,)),
+        Derivation("+R1", (A, A), Plus(A, B), (AX,)),
+        Derivation("+L", (Plus(A, B),), A, (AX, AX)),
+        Derivation("+L", (Plus(B, A),), A, (AX, AX)),
+        Derivation("+L", (Plus(A, A), A), A, (AX, AX)),
+        Derivation("topR", (A,), One, ()),
+        Derivation("0L", (A,), A, ()),
+        Derivation("0L", (Top,), A, ()),
+        Derivation(
+            "forallR", (X,), ForAll("X", X), (Derivation("ax", (X,), X, ()),)
+        ),  # X is free on the left
+        Derivation("forallR", (A,), ForAll("X", X), (AX,)),
+        Derivation("forallR", (), ForAll("X", A), (AX,)),
+        Derivation("forallL", (ForAll("X", Tensor(X, X)),), A, (AX,)),
+        Derivation("forallL", (ForAll("X", X), A), A, (AX,)),
         Derivation("ax", (A,), A, (AX,)),
     ],
 )
@@ -39,6 +70,17 @@ def test_what_is_no_instance_of_its_rule_is_refused(wrong):
     start = f"rule {wrong.rule}: got `{wrong.sequent}` from {above}, expected the form "
     with pytest.raises(ValueError, match=re.escape(start)):
         validate(wrong)
+
+
+def test_instances_of_the_second_order_rules():
+    variable = Derivation("ax", (X,), X, ())
+    same = Derivation("-oR", (), Lolli(X, X), (variable,))
+    validate(Derivation("forallR", (), ForAll("Y", Lolli(TypeVariable("Y"), TypeVariable("Y"))), (same,)))
+    validate(Derivation("forallR", (A,), ForAll("X", A), (AX,)))
+    validate(Derivation("forallL", (ForAll("X", X),), A, (AX,)))
+    validate(Derivation("+L", (Plus(A, A),), A, (AX, AX)))
+    validate(Derivation("0L", (A, Void), B, ()))
+    validate(Derivation("topR", (A, B), Top, ()))
 
 
 def test_every_instance_of_a_tree_is_checked():
