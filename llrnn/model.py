@@ -28,6 +28,8 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
     "multiple_pattern_ntm": memory.MultiplePatternNTMCell,
     "polynomial_ntm": memory.PolynomialStepNTMCell,
     "operator_ntm": memory.OperatorNTMCell,
+    "stack_rnn": memory.StackRNNCell,
+    "tape_rnn": memory.TapeRNNCell,
     "lstm": nn.OptimizedLSTMCell,
 }
 
@@ -128,6 +130,15 @@ class RecurrentModel(nn.Module):
             outputs = nn.relu(nn.Dense(self.hidden_outputs, name="hidden_outputs", **shared)(hidden))  # (2.2)
         logits = nn.Dense(self.num_outputs, name="outputs", **shared)(outputs)
         return RecurrentOutput(logits.astype(jnp.promote_types(logits.dtype, jnp.float32)), hidden)
+
+
+def with_room[M: nn.Module](model: M, steps: int) -> M:
+    """Returns a model whose cell's memory has room for so many steps, with the same parameters.
+
+    The memories of `llrnn.memory.tapes` can grow; other models are returned as they are.
+    """
+    grown = getattr(getattr(model, "cell", None), "with_room", None)
+    return model if grown is None else model.clone(cell=grown(steps))
 
 
 def run_with_intermediates(

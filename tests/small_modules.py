@@ -156,5 +156,7 @@ ROWS: dict[type[nn.Module], Row] = {
     memory.PatternNTMCell: stepped(memory.PatternNTMCell(**NTM, program_size=4)),
     memory.MultiplePatternNTMCell: stepped(memory.MultiplePatternNTMCell(**NTM, program_size=4)),
     memory.PolynomialStepNTMCell: stepped(memory.PolynomialStepNTMCell(**NTM, program_size=4)),
+    memory.StackRNNCell: stepped(memory.StackRNNCell(features=6, memory_size=4, memory_width=3)),
+    memory.TapeRNNCell: stepped(memory.TapeRNNCell(features=6, memory_size=4, memory_width=3)),
     RecurrentModel: Row(RecurrentModel(cells.SecondOrderCell(features=6), num_outputs=3), (STEPS,)),
 }

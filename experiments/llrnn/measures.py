@@ -1,12 +1,14 @@
 """Measures the errors of a recurrent model by length and split, and the score of Deletang et al."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from experiments import runtime
@@ -20,8 +22,9 @@ EVALUATION_SEED = 2**31 - 1  # not used for training; every run is evaluated on 
 
 
 def predict(model: Model, params: Any, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
-    """Applies the model and returns its logits."""
-    return cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
+    """Applies the model, with room in its memory for all steps, and returns its logits."""
+    roomy = models.with_room(model, inputs.shape[1])
+    return cast(models.RecurrentOutput, roomy.apply({"params": params}, inputs)).logits
 
 
 def predict_with_entropy(
@@ -128,18 +131,24 @@ def score(
 ) -> float:
     """Computes the score of Deletang et al., the mean accuracy over lengths 41 to 500.
 
-    Lengths share a program with those up to the next multiple of 64, and are padded no further.
+    Lengths are in one batch with those up to the next multiple of 64, and are padded no further.
     """
 
-    @functools.partial(jax.jit, static_argnames="longest")
-    def right(params, length, longest):
+    def draw(length, longest):
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
-        batch = task.sample(key, examples, length, max_length=longest)
-        return tasks.accuracy(predict(model, params, task.encode(batch.tokens)), batch)
+        return task.sample(key, examples, length, max_length=longest)
+
+    @functools.partial(jax.jit, static_argnames="longest")
+    def right(params, together, longest):
+        batches = jax.vmap(functools.partial(draw, longest=longest))(together)
+        tokens = batches.tokens.reshape(-1, *batches.tokens.shape[2:])
+        logits = predict(model, params, task.encode(tokens))
+        return jax.vmap(tasks.accuracy)(logits.reshape(len(together), examples, *logits.shape[1:]), batches)
 
     accuracies = {}
-    for length in lengths:
-        longest = min(max(lengths), math.ceil(length / _SHARED) * _SHARED)
-        hits, symbols = right(params, jnp.int32(length), longest)
-        accuracies[length] = int(hits) / int(symbols)
+    for longest, group in itertools.groupby(sorted(lengths), lambda n: math.ceil(n / _SHARED) * _SHARED):
+        together = list(group)
+        counts = right(params, jnp.asarray(together), min(longest, max(lengths)))
+        for length, hits, symbols in zip(together, *map(np.asarray, counts), strict=True):
+            accuracies[length] = int(hits) / int(symbols)
     return tasks.deletang_score(accuracies, lengths=lengths)

@@ -15,7 +15,15 @@ from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative, is_plain
 from llrnn.logic.elimination import Step, Trace, cut_elimination
-from llrnn.logic.masters import dual, ntm_master, ntm_state
+from llrnn.logic.masters import (
+    dual,
+    ntm_master,
+    ntm_state,
+    stack_actions,
+    stack_master,
+    tape_master,
+    tape_moves,
+)
 from llrnn.logic.normalize import equivalent, normalize
 from llrnn.logic.parsing import ParseError, parse, parse_type
 from llrnn.logic.programs import (
@@ -177,8 +185,12 @@ __all__ = [
     "second_order",
     "show",
     "square",
+    "stack_actions",
+    "stack_master",
     "substitute",
     "superpose",
+    "tape_master",
+    "tape_moves",
     "turing",
     "validate",
     "values",

@@ -4,6 +4,7 @@ from llrnn.memory.ntm import DihedralNTMCell, NTMCell, NTMState
 from llrnn.memory.operators import OperatorNTMCell
 from llrnn.memory.pattern import MultiplePatternNTMCell, PatternNTMCell, PolynomialStepNTMCell, RingsState
 from llrnn.memory.rings import Ring
+from llrnn.memory.tapes import StackRNNCell, StackState, TapeRNNCell, TapeState
 
 __all__ = [
     "DihedralNTMCell",
@@ -15,4 +16,8 @@ __all__ = [
     "PolynomialStepNTMCell",
     "Ring",
     "RingsState",
+    "StackRNNCell",
+    "StackState",
+    "TapeRNNCell",
+    "TapeState",
 ]

@@ -1,4 +1,4 @@
-"""Base class of the cells with a memory: a controller, one product for all heads, sharpened addresses."""
+"""Base classes of the cells with a memory: a controller, one product for all heads, sharpened addresses."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -13,34 +13,20 @@ from llrnn.memory import rings
 Read = Literal["updated", "previous"]
 
 
-class MemoryCell(Cell):
-    """A controller of a memory: Hu & Murfet (2017), Example 2.10, with the options of the authors' code.
+class ControlledCell(Cell):
+    """A controller h_0 that predicts all heads of its memory by one matrix product.
 
-    The controller predicts all heads from its state h_0 by one matrix product. Axis letters: B batch (any
-    number of leading axes), I input features, D controller features, N locations, V content of a location.
+    Axis letters: B batch (any number of leading axes), I input features, D controller features.
 
     Attributes:
       features: D, the dimension of the controller's state h_0.
       activation: sigma of (2.15); relu in the paper, tanh in the authors' experiments.
-      add_activation: activation of the vector u that is written to the memory; relu in the paper.
-      erase: also predict e = sigmoid(..) and write M - M * (w (x) e) + w (x) u.
-      sharpen: sharpen addresses by gamma = 1 + relu(..) after every move.
-      read: what the controller reads: "updated", M'(r') as in (2.15), or "previous", M(r) as in the authors'
-        code.
-      initial_memory: initial value of every entry of the memory.
-      dtype: dtype of the controller's products; None infers it from inputs and parameters.
-      param_dtype: dtype of the parameters, the carried state and all values on a ring.
     """
 
     features: int
     activation: Callable[[Array], Array] = nn.relu
-    add_activation: Callable[[Array], Array] = nn.relu
-    erase: bool = False
-    sharpen: bool = False
-    read: Read = "updated"
-    initial_memory: float = 1e-6
 
-    checks = checked(features=at_least(1), read=one_of(get_args(Read)))
+    checks = checked(features=at_least(1))
 
     @nn.nowrap
     def check_inputs(self, controller: Array, inputs: Array) -> None:
@@ -79,6 +65,31 @@ class MemoryCell(Cell):
         )
         total = seen + recurrent(controller) + self.dense("input", self.features)(inputs)
         return self.activation(total).astype(controller.dtype)
+
+
+class MemoryCell(ControlledCell):
+    """A controller of a ring: Hu & Murfet (2017), Example 2.10, with the options of the authors' code.
+
+    Axis letters: those of `ControlledCell`, N locations, V content of a location.
+
+    Attributes:
+      add_activation: activation of the vector u that is written to the memory; relu in the paper.
+      erase: also predict e = sigmoid(..) and write M - M * (w (x) e) + w (x) u.
+      sharpen: sharpen addresses by gamma = 1 + relu(..) after every move.
+      read: what the controller reads: "updated", M'(r') as in (2.15), or "previous", M(r) as in the authors'
+        code.
+      initial_memory: initial value of every entry of the memory.
+      dtype: dtype of the controller's products; None infers it from inputs and parameters.
+      param_dtype: dtype of the parameters, the carried state and all values on a ring.
+    """
+
+    add_activation: Callable[[Array], Array] = nn.relu
+    erase: bool = False
+    sharpen: bool = False
+    read: Read = "updated"
+    initial_memory: float = 1e-6
+
+    checks = checked(read=one_of(get_args(Read)))
 
     def record(self, ring: rings.Ring, suffix: str = "") -> None:
         """Sows this step's addresses into the collection "intermediates"."""

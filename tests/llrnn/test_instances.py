@@ -36,6 +36,7 @@ from tests.llrnn.memory_instances import (
     pattern,
     polynomial_step,
 )
+from tests.llrnn.tape_instances import stack
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
 
@@ -63,6 +64,7 @@ CASES = {
     "pattern with a gate": lambda: pattern("updated", direct=True),
     "multiple pattern": multiple_pattern,
     "polynomial step": polynomial_step,
+    "stack": stack,
 }
 
 
