@@ -140,7 +140,7 @@ def test_more_room_changes_nothing_that_fitted(kind):
     reached = 2 * STEPS * STRING  # by jumps in both directions
     roomy = cell.with_room(reached)
     assert (roomy.memory_size, cell.with_room(2).memory_size) == (reached + 1, 6)
-    rooms = [nn.RNN(c).apply({"params": params}, x) for c in (roomy, cell.with_room(2 * reached))]
+    rooms: list[Any] = [nn.RNN(c).apply({"params": params}, x) for c in (roomy, cell.with_room(2 * reached))]
     np.testing.assert_allclose(rooms[0], rooms[1], rtol=1e-12, atol=1e-14)
     assert np.abs(rooms[0]).max() > 0.1
 
