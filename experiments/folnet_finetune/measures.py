@@ -15,6 +15,7 @@ from experiments.folnet_finetune import errors
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.data import AnyTask, Data, Split, sequential
 from experiments.folnet_finetune.model import apply
+from experiments.folnet_pretrain import cards
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from folnet import tasks
@@ -119,8 +120,6 @@ class Best:
 
     RECORD = "metrics.json"
 
-    CARD = "README.md"
-
     def __init__(
         self,
         directory: Path | None,
@@ -152,7 +151,7 @@ class Best:
             self._model.save_pretrained(self._directory, params)
             self._data.tokenizer.save_pretrained(self._directory)
             if self._card is not None:
-                write_whole(self._directory / self.CARD, self._card(record))
+                write_whole(self._directory / cards.FILE, self._card(record))
             write_json(self._directory / self.RECORD, record)
         self.record = record
 

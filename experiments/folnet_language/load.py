@@ -3,7 +3,7 @@
     python -m experiments.folnet_language.load --run=runs/books --to=models/books
 
 writes a folder for `from_pretrained`, of a language model also in PyTorch's `transformers`: the model, its
-tokenizer and `generation_config.json`. From Python: `trained = load("runs/books")`.
+tokenizer, `generation_config.json` and a model card. From Python: `trained = load("runs/books")`.
 """
 
 import dataclasses
@@ -13,13 +13,14 @@ from typing import Any
 
 from absl import flags
 
+import logic_zoo
 from experiments import runtime
 from experiments.exporting.interface import Exportable, describe_source
 from experiments.exporting.pretrained import NEW_TOKENS
 from experiments.exporting.writers import of_writer
 from experiments.folnet_language.config import Config
 from experiments.folnet_language.train import abstract_state
-from experiments.folnet_pretrain import vocabularies
+from experiments.folnet_pretrain import cards, vocabularies
 from experiments.runtime import releasing
 from experiments.runtime.workdir import EXPERIMENT, WorkdirError, read_json
 from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration
@@ -48,7 +49,24 @@ class Trained:
         settings = ids | {"max_new_tokens": self.config.new_tokens}
         self.tokenizer.save_pretrained(directory, closes=self.config.data.pairs)
         write_whole(Path(directory) / GENERATION_FILE, json.dumps(settings, indent=2) + "\n")
+        cards.write(directory, self.card())
         self.model.save_pretrained(directory, self.params)  # its presence makes the folder a model
+
+    def card(self) -> str:
+        """Returns the model card."""
+        config, pairs = self.config, self.config.data.pairs
+        tokens = {"tokens of a text": config.data.length}
+        tokens |= {"tokens of a target": config.data.target_length} if pairs else {}
+        settings = {"updates": self.step, "batch": config.batch_size, "peak rate": config.lr}
+        settings |= tokens | {"words and pieces": len(self.tokenizer.vocabulary), "seed": config.seed}
+        return cards.written(
+            self.model,
+            "text2text-generation" if pairs else "text-generation",
+            "FOLNet that answers a text with a text" if pairs else "FOLNet language model",
+            f"trained by `experiments.folnet_language` of logic-zoo {logic_zoo.__version__}.",
+            {"training": {key: f"{value:,}" for key, value in settings.items()}},
+            in_pytorch=not pairs,
+        )
 
 
 def is_run(path: Path | str) -> bool:

@@ -2,9 +2,9 @@
 
     python -m experiments.folnet_pretrain.load --pretrained=runs/folnet --to=models/folnet
 
-writes `config.json`, `model.safetensors` and `vocab.txt`, which `from_pretrained` reads
-(`FOLNetForSequenceClassification` and the other classes of `folnet`). From Python:
-`trained = load("runs/folnet")`.
+writes `config.json`, `model.safetensors` and the files of the tokenizer, with its casing, which
+`from_pretrained` reads (`FOLNetForSequenceClassification` and the other classes of `folnet`), and a model
+card. From Python: `trained = load("runs/folnet")`.
 """
 
 import dataclasses
@@ -13,10 +13,11 @@ from typing import Any
 
 from absl import flags
 
+import logic_zoo
 from experiments import runtime
 from experiments.exporting.encoders import of_encoder
 from experiments.exporting.interface import Exportable, describe_source
-from experiments.folnet_pretrain import vocabularies
+from experiments.folnet_pretrain import cards, vocabularies
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.train import BASELINE, abstract_state
 from experiments.runtime import releasing
@@ -36,9 +37,24 @@ class Trained:
     config: Config
 
     def save_pretrained(self, directory: Path | str) -> None:
-        """Writes the model and its vocabulary to a directory for `from_pretrained`."""
-        self.model.save_pretrained(directory, self.params)
-        self.tokenizer.save(Path(directory) / VOCABULARY)
+        """Writes the model, its tokenizer and a model card to a directory for `from_pretrained`."""
+        self.tokenizer.save_pretrained(directory)
+        cards.write(directory, self.card())
+        self.model.save_pretrained(directory, self.params)  # its presence makes the folder a model
+
+    def card(self) -> str:
+        """Returns the model card."""
+        config, data = self.config, self.config.data
+        settings = {"updates": self.step, "batch": config.batch_size, "peak rate": config.lr}
+        settings |= {"tokens of a text": data.length, "fraction of tokens to predict": data.mask_rate}
+        settings |= {"words and pieces": len(self.tokenizer.vocabulary), "seed": config.seed}
+        return cards.written(
+            self.model,
+            "fill-mask",
+            f"FOLNet pretrained with the loss {data.pretrain_loss}",
+            f"trained by `experiments.folnet_pretrain` of logic-zoo {logic_zoo.__version__}.",
+            {"training": {key: f"{value:,}" for key, value in settings.items()}},
+        )
 
 
 def load(path: Path | str, *, step: int | None = None) -> Trained:

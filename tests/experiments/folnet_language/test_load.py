@@ -12,6 +12,7 @@ import tokenizers
 from experiments import registry, runtime
 from experiments.exporting.writers import of_writer
 from experiments.folnet_language import load, train
+from experiments.folnet_pretrain import cards
 from experiments.runtime import packing
 from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration
 from folnet.tokenization import WordPieceTokenizer
@@ -51,6 +52,14 @@ def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tm
     found = json.loads((tmp_path / load.GENERATION_FILE).read_text())
     assert found == {**begin, "max_new_tokens": config.new_tokens}
     assert not load.is_run(tmp_path)
+    card = (tmp_path / cards.FILE).read_text(encoding="utf-8")
+    tag = "text2text-generation" if config.data.pairs else "text-generation"
+    assert f"pipeline_tag: {tag}\n" in card
+    assert ("from transformers import pipeline" in card) != config.data.pairs
+    assert "| updates | 4 |\n" in card
+    (tmp_path / cards.FILE).write_text("mine", encoding="utf-8")
+    load.load(workdir).save_pretrained(tmp_path)
+    assert (tmp_path / cards.FILE).read_text(encoding="utf-8") == "mine"
     # As `transformers` reads them, only texts that are not to be continued end with [SEP].
     read = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert read.encode("").ids == [tokenizer.cls_id, *([tokenizer.sep_id] if config.data.pairs else [])]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_pretrain import load, train
+from experiments.folnet_pretrain import cards, load, train
 from experiments.runtime import packing
 from folnet import FOLNetForPreTraining, FOLNetForSequenceClassification
 from folnet.tokenization import WordPieceTokenizer
@@ -54,6 +54,10 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
     _, workdir, results = folnet_run
     run = workdir if name == "folnet" else workdir / name
     load.load(run).save_pretrained(tmp_path / "model")
+    text = (tmp_path / "model" / cards.FILE).read_text(encoding="utf-8")
+    assert "pipeline_tag: fill-mask\n" in text
+    assert "| updates | 4 |\n" in text
+    assert WordPieceTokenizer.from_pretrained(tmp_path / "model").lowercase
     model, params = FOLNetForPreTraining.from_pretrained(tmp_path / "model")
     chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(results[name].params)))
     assert model.config.pretrain_loss == "MLM.SOP"
@@ -67,6 +71,13 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
         lambda params: classifier.apply({"params": params}, jnp.asarray(inputs.input_ids)), tuned
     )
     assert out.logits.shape == (1, 3)
+
+
+def test_the_folder_says_that_case_counts(folnet_run, tmp_path):
+    trained = load.load(folnet_run[1])
+    cased = WordPieceTokenizer(trained.tokenizer.vocabulary, lowercase=False)
+    dataclasses.replace(trained, tokenizer=cased).save_pretrained(tmp_path)
+    assert not WordPieceTokenizer.from_pretrained(tmp_path).lowercase
 
 
 def test_folders_without_a_run_are_reported(folnet_run, tmp_path):

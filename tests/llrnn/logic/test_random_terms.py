@@ -51,6 +51,7 @@ from llrnn.logic import (
     normalize,
     validate,
 )
+from llrnn.logic.term import type_variables
 from llrnn.logic.types import dimension, finite_dimensional
 from llrnn.logic.values import Family, PureTensors, add, coerce, ket, scale, superpose
 
@@ -235,10 +236,13 @@ def crowded(term, names, choose):
     """Returns the term with its bound variables renamed to a few names, which hide each other.
 
     It is equal up to bound names: a name is only refused where a free variable of the scope has it. `names`
-    has the new names of the free variables.
+    has the new names of the free variables. So are type variables.
     """
     if isinstance(term, Var):
         return Var(names[term.name], term.of)
+    if isinstance(term, TypeLam):
+        free = [n for n in ("X", "Y") if n not in type_variables(term)]
+        term = term.renamed(choose.choice(free)) if free else term
     inner, bound = dict(names), []
     if term.bound:
         taken = {names[x] for x in term.children[-1].free if x not in term.bound}
