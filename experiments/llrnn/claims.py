@@ -39,8 +39,8 @@ def _lstm(preset: str, features: int, parameters: int, steps: int, exception: st
     return Model(name, config, parameters, steps, search=RATES, exception=exception)
 
 
-def _lengths(preset: str, runs: Mapping[str, Sequence[Line]]) -> Any:
-    """Draws error against length, over the seeds of each model."""
+def _lengths(preset: str, runs: Mapping[str, Sequence[Line]], shown: str = "") -> Any:
+    """Draws error against length, over the seeds of each model; `shown` is the task in print."""
     curves = {}
     for model, lines in runs.items():
         points = [
@@ -56,7 +56,7 @@ def _lengths(preset: str, runs: Mapping[str, Sequence[Line]]) -> Any:
     longest = get_config(preset).make_task().train_lengths[1]
     return runtime.plots.curve_figure(
         curves,
-        title=f"{preset.replace('_', ' ')}, trained to length {longest}; mean over seeds, 95 %",
+        title=f"{shown or preset.replace('_', ' ')}, trained to length {longest}; mean over seeds, 95 %",
         xlabel="length of the sequence",
         ylabel="error per symbol",
         xlog=True,
@@ -389,7 +389,9 @@ def _state_tracking(
         search_seeds=(100,),
         search_by="train/error_16",
         search_higher_is_better=False,
-        figures=lambda runs: {f"llrnn/state_tracking_{name}": _lengths("word_problem", runs)},
+        figures=lambda runs: {
+            f"llrnn/state_tracking_{name}": _lengths("word_problem", runs, f"words of {group}")
+        },
     )
 
 

@@ -360,7 +360,9 @@ def learned_coupling_composed() -> Config:
 def length_generalization() -> Config:
     """The fifteen tasks of Deletang et al. (2022), trained up to length 40 and scored at lengths 41 to 500.
 
-    `--config.task=` selects one of `llrnn.tasks.chomsky`, `expressions` or `binary`.
+    `--config.task=` selects one of `llrnn.tasks.chomsky`, `expressions` or `binary`; tape_rnn and stack_rnn
+    suit them. `--config.task_options.computation=1` gives a tape steps to move in before it answers, and
+    `--config.cell.empty_symbols=2` says so to its cell.
     """
     return Config(
         task="reverse_string",

@@ -62,6 +62,7 @@ class CellConfig:
     sharpen: bool | None = None
     read: str | None = None
     direct: bool | None = None
+    empty_symbols: int | None = runtime.added(None)
 
     def __post_init__(self):
         self._preset_name = self.name  # flags set attributes after construction
@@ -127,3 +128,4 @@ class TaskOptions:
     operators: int | None = None
     held_out: int | None = None
     seed: int | None = None
+    computation: int | None = runtime.added(None)

@@ -127,10 +127,17 @@ class TapeRNNCell(_OnePlaceCell):
     """The Tape-RNN of Deletang et al. (2022): it writes u at the head and then moves the tape, a ring.
 
     The five moves are to stay, one place to the left, one to the right, and jumps of `length` places to the
-    left and to the right. `length` counts the steps whose last input feature is not 1, that is, the symbols
-    of a string that ends with empty symbols (`llrnn.tasks.StringTask`). Once the string has ended it is the
-    length of the input, as in the authors' definition, which knows it from the start.
+    left and to the right. `length` counts the symbols of a string that ends with empty symbols, the last
+    input features (`llrnn.tasks.StringTask`). Once the string has ended it is the length of the input, as in
+    the authors' definition, which knows it from the start.
+
+    Attributes:
+      empty_symbols: the number of empty symbols: 2 with `StringTask.computation`.
     """
+
+    empty_symbols: int = 1
+
+    checks = checked(empty_symbols=at_least(1))
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> TapeState:
@@ -144,7 +151,8 @@ class TapeRNNCell(_OnePlaceCell):
         """Runs one step: maps the carry and the inputs x to the new state and h_0'."""
         self.check_inputs(carry.controller, inputs)
         (stay, left, right, jump_left, jump_right), written = self.predicted(carry.controller, 5)
-        length = carry.length + (inputs[..., -1] != 1).astype(carry.length.dtype)
+        is_symbol = (inputs[..., -self.empty_symbols :] != 1).all(axis=-1)
+        length = carry.length + is_symbol.astype(carry.length.dtype)
         tape = carry.memory.at[..., 0].set(written.astype(carry.memory.dtype))
         memory = (
             stay * tape

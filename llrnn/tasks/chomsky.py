@@ -1,7 +1,8 @@
 """The length-generalisation tasks of Deletang et al., "Neural networks and the Chomsky hierarchy" (2022).
 
 The input is the string, one symbol per step, followed by an empty symbol for every symbol of the answer, the
-target at these steps. The empty symbol is the last of the input alphabet. The definitions follow the authors'
+target at these steps. The empty symbol is the last of the input alphabet. With `computation`, other empty
+symbols, the last but one of the alphabet, come in between. The definitions follow the authors'
 code (google-deepmind/neural_networks_chomsky_hierarchy), which trains on lengths 1 to 40 and tests on longer
 strings. Of tasks that are not defined at all lengths, `min_length` is the first at which ours are. This
 module has the tasks on strings; `llrnn.tasks.expressions` and `llrnn.tasks.binary` have the others.
@@ -25,10 +26,16 @@ SCORED_LENGTHS = range(41, 501)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StringTask(Task):
-    """A string of symbols 0 to `symbols` - 1 and its answer."""
+    """A string of symbols 0 to `symbols` - 1 and its answer.
+
+    Attributes:
+      computation: steps between the string and its answer, as a multiple of the string's length; the authors
+        tune it for models with a tape, which often have to go back to its start.
+    """
 
     train_lengths: tuple[int, int] = (1, 40)
     test_lengths: tuple[int, ...] = tuple(SCORED_LENGTHS)
+    computation: int = 0
 
     end: ClassVar[int | None] = None
     """The symbol that ends an answer, the last that is scored; None if all answers are equally long."""
@@ -40,8 +47,13 @@ class StringTask(Task):
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """One field, with the symbols and the empty symbol."""
-        return (self.symbols + 1,)
+        """One field, with the symbols and the empty symbols, of which there are two with `computation`."""
+        return (self.symbols + (2 if self.computation else 1),)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.computation < 0:
+            raise ValueError(f"computation of {self.name}: got {self.computation}, expected at least 0")
 
     def string_length(self, length: Length) -> Length:
         """Returns the number of symbols of a string, if not every length has strings."""
@@ -52,8 +64,8 @@ class StringTask(Task):
         return length
 
     def steps(self, length: int) -> int:
-        """Returns the length of the string and its answer together."""
-        return length + cast(int, self.output_length(length))
+        """Returns the length of the string, the computation and the answer together."""
+        return (1 + self.computation) * length + cast(int, self.output_length(length))
 
     @abc.abstractmethod
     def _draw(
@@ -69,9 +81,11 @@ class StringTask(Task):
         self, key: PRNGKeyArray, batch_size: int, length: Length, max_length: int, split: Split
     ) -> Batch:
         strings, drawn = self._draw(key, batch_size, length, max_length)
-        time, start = jnp.arange(self.steps(max_length)), self.string_length(length)
+        time, end = jnp.arange(self.steps(max_length)), self.string_length(length)
+        start = (1 + self.computation) * end
         padded = jnp.pad(strings, ((0, 0), (0, len(time) - max_length)))
-        tokens = jnp.where((time < start)[None], padded, self.symbols).astype(jnp.int32)
+        empty = jnp.where(time < start, self.symbols, sum(self.fields) - 1)
+        tokens = jnp.where((time < end)[None], padded, empty[None]).astype(jnp.int32)
         asked = (time >= start) & (time < start + self.output_length(length))
         index = jnp.where(asked, time - start, 0)
         targets = jnp.where(asked[None], self._answer(drawn, length, index), 0).astype(jnp.int32)

@@ -131,6 +131,14 @@ def test_the_length_of_a_jump_is_that_of_the_string():
     np.testing.assert_array_equal(carry.length, [STRING] * BATCH)
 
 
+def test_two_empty_symbols_end_a_string():
+    cell = CELLS["tape"].clone(empty_symbols=2)
+    x = jnp.eye(4)[np.array([[0, 1, 0, 2, 2, 3], [1, 2, 2, 3, 3, 3]])]
+    params = drawn(cell, x, np.random.default_rng(4))
+    carry, _ = nn.RNN(cell, return_carry=True).apply({"params": params}, x)
+    np.testing.assert_array_equal(carry.length, [3, 1])
+
+
 @pytest.mark.parametrize("kind", CELLS)
 def test_more_room_changes_nothing_that_fitted(kind):
     """Places that no step reaches are not read: with room for all steps, more of it gives the same states."""

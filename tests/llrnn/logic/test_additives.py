@@ -81,6 +81,9 @@ def test_branches_of_other_types_are_refused():
         Inl(Var("x", A), 3)  # pyrefly: ignore
     with pytest.raises(ValueError, match="left: got 3, expected a type"):
         Inr(3, Var("x", A))  # pyrefly: ignore
+    for wrong in (lambda: Inl(3, A), lambda: Inr(A, 3)):  # pyrefly: ignore
+        with pytest.raises(ValueError, match="term: got 3, expected a term"):
+            wrong()
 
 
 def test_the_units_absorb_a_context(rng):

@@ -90,6 +90,27 @@ def test_larger_alphabets(draw):
     assert tasks.make("cycle_navigation", cycle=2).num_outputs == 2
 
 
+@pytest.mark.parametrize("name", ["odds_first", "modular_arithmetic"])
+@pytest.mark.parametrize("length", [4, 7])
+def test_computation_comes_between_string_and_answer(draw, name, length):
+    """The strings and answers are those without it, at other times; the two empty symbols differ."""
+    plain, task = tasks.make(name), tasks.make(name, computation=2)
+    assert isinstance(task, tasks.StringTask)
+    assert task.fields == (plain.fields[0] + 1,)
+    assert task.steps(length) == plain.steps(length) + 2 * length
+    end = int(task.string_length(length))
+    batch, other = (draw(one, length, batch_size=8, seed=1) for one in (task, plain))
+    tokens, symbols = batch.tokens[..., 0], task.symbols
+    np.testing.assert_array_equal(tokens[:, :end], other.tokens[:, :end, 0])
+    assert set(tokens[:, end : 3 * end].ravel().tolist()) == {symbols}
+    assert set(tokens[:, 3 * end :].ravel().tolist()) == {symbols + 1}
+    answer = int(task.output_length(length))
+    for field in ("targets", "mask"):
+        found, wanted = (np.asarray(getattr(one, field)) for one in (batch, other))
+        np.testing.assert_array_equal(found[:, 3 * end : 3 * end + answer], wanted[:, end : end + answer])
+        assert found.sum() == wanted.sum()
+
+
 def test_score_is_the_mean_over_41_to_500():
     accuracies = dict.fromkeys(range(41, 501), 0.5)
     assert tasks.deletang_score(accuracies) == pytest.approx(0.5)
@@ -122,6 +143,7 @@ def test_score_refuses(accuracies, lengths, message):
         ("bucket_sort", {"alphabet": 1}, "alphabet: got 1, expected at least 2"),
         ("cycle_navigation", {"alphabet": 2}, "alphabet of cycle_navigation: got 2, expected 3"),
         ("cycle_navigation", {"cycle": 1}, "cycle: got 1, expected at least 2"),
+        ("odds_first", {"computation": -1}, "computation of odds_first: got -1, expected at least 0"),
     ],
 )
 def test_refuses_what_is_no_task(name, options, message):
