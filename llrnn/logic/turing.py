@@ -106,9 +106,11 @@ def decode(machine: Machine, term: Term) -> Configuration:
     """
     need_terms(term=term)
     match normalize(term):
-        case Pair(left=Ket(point=left, vectors=()), right=Pair(left=Ket() as right, right=Ket() as state)):
-            words = [_digits(word) for word in (left, right.point)]
-            return Configuration(_number(state.point, machine.states), *words)
+        case Pair(
+            left=Ket(point=left, vectors=()),
+            right=Pair(left=Ket(point=right, vectors=()), right=Ket(point=state, vectors=())),
+        ):
+            return Configuration(_number(state, machine.states), _digits(left), _digits(right))
     raise ValueError(f"term: got a proof of {term.type}, expected {configuration_type(machine)} at a point")
 
 

@@ -213,6 +213,11 @@ def test_a_superposition_is_no_configuration():
     with pytest.raises(ValueError, match="term: got a proof of"):
         decode(SWEEPER, one + other)
     (zero, right, first), (digit, _, _), (_, _, second) = map(opened, (one, other, later))
+    parts = [logic.Ket(part) for part in (zero, right, first)]
+    for place, vector in enumerate((digit, right, second)):  # a tangent is no configuration either
+        kets = [logic.Ket(ket.point, (vector,)) if i == place else ket for i, ket in enumerate(parts)]
+        with pytest.raises(ValueError, match=r"expected .* at a point"):
+            decode(SWEEPER, Pair(kets[0], Pair(kets[1], kets[2])))
     with pytest.raises(ValueError, match="as a part of the tape, expected a word"):
         decode(SWEEPER, closed(zero + digit, right, first))
     with pytest.raises(ValueError, match="as the state, expected a projection of 2 components"):
