@@ -118,13 +118,16 @@ def tape_moves(address: Type) -> tuple[Term, ...]:
     At (R, R', J, J') they are the identity, R, R', J and J'.
     """
     e = endo(address)
-    stay = banged(e, e, e, e, lambda left, right, jump, back: lam(address, lambda a: a))
+
+    def move(chosen: Body) -> Term:
+        return banged(e, e, e, e, chosen)
+
     return (
-        stay,
-        banged(e, e, e, e, lambda left, right, jump, back: left),
-        banged(e, e, e, e, lambda left, right, jump, back: right),
-        banged(e, e, e, e, lambda left, right, jump, back: jump),
-        banged(e, e, e, e, lambda left, right, jump, back: back),
+        move(lambda left, right, jump, back: lam(address, lambda a: a)),
+        move(lambda left, right, jump, back: left),
+        move(lambda left, right, jump, back: right),
+        move(lambda left, right, jump, back: jump),
+        move(lambda left, right, jump, back: back),
     )
 
 

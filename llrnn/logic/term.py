@@ -1,7 +1,8 @@
 """What all terms have in common: types, names, equality up to bound names, substitution of types, printing.
 
-A term is one construct of the language over its subterms. Three constructs are here, since operators of
-Python make them: application, sums, and a program at a type. `llrnn.logic.terms` has all of them.
+A term is one construct of the language over its subterms. Here are variables, of terms and of types, and the
+constructs that operators of Python make: application, sums, and a program at a type. `llrnn.logic.terms` has
+all constructs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -140,7 +140,7 @@ def step(machine: Machine, a: Type | None = None) -> Term:
             ),
         )
 
-    before = configuration_type(machine, None if a is None else _product([a] * 3))
+    before = configuration_type(machine, None if a is None else _triple(a))
     return lam(before, lambda configuration: let_pair(configuration, opened))
 
 
@@ -161,7 +161,7 @@ def head(s: Term, zero: Term, one: Term) -> Term:
     """
 
     def write(digit: int) -> Term:
-        return bang(lam(_product([zero.type] * 3), lambda p: both(*_parts(p)[:2], _parts(p)[digit])))
+        return bang(lam(_triple(zero.type), lambda p: both(*_parts(p)[:2], _parts(p)[digit])))
 
     return _parts(s(write(0), write(1))(both(zero, one, zero)))[2]
 
@@ -170,7 +170,7 @@ def tail(s: Term, x: Term, y: Term, z: Term) -> Term:
     """Returns what a word over A & A & A without its last digit makes of z : A with the operators x and y."""
 
     def behind(f: Term) -> Term:
-        return lam(_product([z.type] * 3), lambda p: both(_parts(p)[1], f(_parts(p)[1]), _parts(p)[1]))
+        return lam(_triple(z.type), lambda p: both(_parts(p)[1], f(_parts(p)[1]), _parts(p)[1]))
 
     return Fst(s(bang(behind(x)), bang(behind(y)))(both(z, z, z)))
 
@@ -179,7 +179,7 @@ def _whole(s: Term, x: Term, y: Term, z: Term) -> Term:
     """Returns what a word over A & A & A makes of z : A."""
 
     def each(f: Term) -> Term:
-        return lam(_product([z.type] * 3), lambda p: both(*(f(part) for part in _parts(p))))
+        return lam(_triple(z.type), lambda p: both(*(f(part) for part in _parts(p))))
 
     return Fst(s(bang(each(x)), bang(each(y)))(both(z, z, z)))
 
@@ -237,13 +237,17 @@ def _made(make: Callable[[Type], Term], a: Type | None) -> Term:
 
 
 def _at(term: Term, a: Type | None, of: Type) -> Term:
-    return term[_product([of] * 3)] if a is None else term
+    return term[_triple(of)] if a is None else term
 
 
 def _product(types: Sequence[Type]) -> Type:
     """Returns A1 & (A2 & ..)."""
     *front, last = types
     return reduce(lambda product, of: With(of, product), reversed(front), last)
+
+
+def _triple(of: Type) -> Type:
+    return _product([of] * 3)
 
 
 def _nested(terms: Sequence[Term]) -> Term:
@@ -257,8 +261,8 @@ def _component(product: Term, place: int, count: int) -> Term:
     return product if place == count - 1 else Fst(product)
 
 
-def _parts(triple: Term) -> tuple[Term, Term, Term]:
-    return Fst(triple), Fst(Snd(triple)), Snd(Snd(triple))
+def _parts(triple: Term) -> list[Term]:
+    return [_component(triple, place, 3) for place in range(3)]
 
 
 _SOME = Atom("A", 1)
