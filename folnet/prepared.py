@@ -24,17 +24,21 @@ def reading(folder: Path) -> Iterator[None]:
         raise ValueError(message) from error
 
 
+def features_of(folder: Path) -> dict[str, Any]:
+    """Returns TFDS's features of a data set by name; raises ValueError if the data set is damaged."""
+    builder = _builder(folder)
+    with reading(folder):
+        return dict(builder.info.features or {})
+
+
 def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
     """Returns the records of a split, such as "train" or "train[:1000]", and the names of their features.
 
     Raises:
       ValueError: If the data set is damaged, is not in the array_record format, or lacks the split.
     """
-    with logic_zoo.extra("data"):
-        import tensorflow_datasets as tfds
-
+    builder = _builder(folder)
     with reading(folder):
-        builder = tfds.builder_from_directory(str(folder))
         kind = builder.info.file_format
     if split.partition("[")[0] not in builder.info.splits:
         have = ", ".join(builder.info.splits) or "none"
@@ -46,3 +50,11 @@ def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
         )
     with reading(folder):
         return builder.as_data_source(split=split), list(builder.info.features or ())
+
+
+def _builder(folder: Path) -> Any:
+    with logic_zoo.extra("data"):
+        import tensorflow_datasets as tfds
+
+    with reading(folder):
+        return tfds.builder_from_directory(str(folder))

@@ -11,6 +11,7 @@ from folnet import (
     FOLNetForPreTraining,
     FOLNetForQuestionAnswering,
     FOLNetForSequenceClassification,
+    FOLNetForTokenClassification,
     Transformer,
 )
 from folnet.tokenization import WordPieceTokenizer
@@ -27,6 +28,7 @@ ENCODERS: dict[str, type[Any]] = {
         FOLNetForPreTraining,
         FOLNetForMaskedLM,
         FOLNetForSequenceClassification,
+        FOLNetForTokenClassification,
         FOLNetForMultipleChoice,
         FOLNetForQuestionAnswering,
     )
@@ -113,6 +115,12 @@ def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
         },
         "FOLNetForMaskedLM": {WORDS: ("logits", words)},
         "FOLNetForSequenceClassification": {"logits": ("logits", classes)},
+        "FOLNetForTokenClassification": {
+            "logits": (
+                "logits",
+                Output((BATCH, LENGTH, config.num_labels), "logits of the classes of each token"),
+            )
+        },
         "FOLNetForMultipleChoice": {"logits": ("logits", Output((BATCH, CHOICES), "logits of the choices"))},
         "FOLNetForQuestionAnswering": {
             "start_logits": ("start_logits", places),

@@ -24,7 +24,7 @@ from experiments.folnet_finetune.grid import (
 )
 from experiments.folnet_pretrain.parts import ModelConfig, small
 from folnet import tasks
-from folnet.tasks import own
+from folnet.tasks import own, tables
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
 KEEP_CHOSEN: Final = "chosen"
@@ -35,14 +35,19 @@ OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", 
 
 @dataclasses.dataclass
 class OwnConfig:
-    """Files of your own, with task="own"; see `folnet.tasks.own`.
+    """Data of your own, with task="own"; see `folnet.tasks.own`.
 
     Attributes:
-        train, validation, test: the file of each split; a test split is optional.
-        first: column of the texts, or of the first texts of pairs; "" finds it.
-        second: column of the second texts of pairs.
-        label: column of the labels; "" finds it.
-        kind: what labels are: "class" or "number"; "" takes numbers that are not all integers as numbers.
+        train, validation, test: the file of each split, or `tfds:NAME:SPLIT` or `datasets:NAME:SPLIT`, see
+            `folnet.tasks.tables`; a test split is optional.
+        first: column of the texts, of the first texts of pairs, of words, or of questions; "" finds it.
+        second: column of the second texts of pairs, of contexts, or of choices.
+        label: column of the labels, tags, answers or right choices; "" finds it.
+        kind: what labels are: "class" or "number" of texts, classes of "words", "spans" of a context, or
+            "choices"; "" finds it, and takes numbers that are not all integers as numbers.
+        windows: whether texts that are longer than `length` are read in several windows, `stride` apart,
+            instead of truncated; words and contexts always are. The model's answer to a text is that of the
+            mean of the logits of its windows.
         balanced: whether all classes count alike in the loss, however many examples they have: an example
             is weighted by 1 / (classes * examples of its class), times all examples.
     """
@@ -53,26 +58,41 @@ class OwnConfig:
     first: str = runtime.added("")
     second: str = runtime.added("")
     label: str = runtime.added("")
-    kind: Literal["", "class", "number"] = runtime.added("")
+    kind: str = runtime.added("")
+    windows: bool = runtime.added(False)
     balanced: bool = runtime.added(False)
 
-    def files(self) -> dict[str, Path]:
-        """Returns the file of each split that is named."""
-        return {split: Path(name).expanduser() for split in own.SPLITS if (name := getattr(self, split))}
-
-    def open(self) -> own.OwnTask:
-        """Returns the task; its training file is read once, until it changes.
+    def files(self, directory: str = "") -> dict[str, own.Source]:
+        """Returns where each split is that is named; `directory` has the data sets prepared by TFDS.
 
         Raises:
-            ValueError: see `own.open_own`.
+            ValueError: a data set has no name.
         """
-        files = self.files()
-        changed = tuple(path.stat().st_mtime_ns if path.is_file() else 0 for path in files.values())
+        found = {}
+        for split in own.SPLITS:
+            if name := getattr(self, split):
+                try:
+                    found[split] = tables.source(name, split, directory)
+                except ValueError as error:
+                    raise ValueError(f"own.{split}: {error}") from error
+        return found
+
+    def open(self, directory: str = "") -> own.OwnTask[Any, Any]:
+        """Returns the task; its training split is read once, until its file changes.
+
+        Raises:
+            ValueError: see `files` and `own.open_own`.
+        """
+        files = self.files(directory)
+        changed = tuple(
+            path.stat().st_mtime_ns if isinstance(path, Path) and path.is_file() else 0
+            for path in files.values()
+        )
         return _open_own(tuple(files.items()), self.first, self.second, self.label, self.kind, changed)
 
 
 @functools.lru_cache(maxsize=4)
-def _open_own(files: Any, first: str, second: str, label: str, kind: own.Kind, _: Any) -> own.OwnTask:
+def _open_own(files: Any, first: str, second: str, label: str, kind: Any, _: Any) -> own.OwnTask[Any, Any]:
     return own.open_own(dict(files), first=first, second=second, label=label, kind=kind)
 
 
@@ -82,8 +102,8 @@ class Config(runtime.RunConfig):
 
     Attributes:
         task: one of `folnet.tasks.TASKS`, or "own".
-        data_dir: directory with the task's files.
-        own: with task="own", the files to learn from.
+        data_dir: directory with the task's files; with task="own", of data sets prepared by TFDS.
+        own: with task="own", the data to learn from.
         checkpoint: directory with config.json and model.safetensors, which `from_pretrained` reads; "" starts
             from random parameters with the sizes in `model`.
         vocabulary: vocabulary file; "" means vocab.txt in `checkpoint`.
@@ -98,8 +118,10 @@ class Config(runtime.RunConfig):
         warmup: fraction of the steps over which the rate increases.
         b1, b2, eps, bias_correction, weight_decay, clip: arguments of `optimizer.adam`; defaults as released.
         length: tokens per example, T; 0 means the task's length in Table 9.
-        stride: for SQuAD, tokens from the start of one window to the start of the next.
-        query_length: for SQuAD, maximum number of tokens in a question.
+        stride: for SQuAD and for data of your own, tokens from the start of one window to the start of the
+            next, at most half a window with the latter.
+        query_length: likewise, maximum number of tokens in a question, or in the first text of a pair that is
+            read in windows; at most a third of a window with data of your own.
         released_text: for CLUTRR, whether story and query are used as they are in the files, like the
             released program does; otherwise brackets are removed and the query becomes a question in words.
         mask_padding: whether tokens ignore padding; in the released model they do not.
@@ -212,14 +234,15 @@ class Config(runtime.RunConfig):
         for split in ("train", "validation"):
             if not getattr(self.own, split):
                 raise ValueError(
-                    f"own.{split}: got '', expected a file: {own.ENDINGS} (--config.own.{split})"
+                    f"own.{split}: got '', expected a file: {own.ENDINGS}, or a data set "
+                    f"(--config.own.{split})"
                 )
         if self.sweep != NO_SWEEP:
             raise ValueError(f"sweep: got {self.sweep!r}, expected {NO_SWEEP!r} with task={own.NAME!r}")
 
     def open_task(self) -> tasks.Task[Any, Any]:
         """Returns the task; raises ValueError if files of your own are missing or damaged."""
-        return self.own.open() if self.task == own.NAME else tasks.open_task(self.task)
+        return self.own.open(self.data_dir) if self.task == own.NAME else tasks.open_task(self.task)
 
     def _check_lengths(self) -> None:
         if self.lengths and not self.mask_padding:
@@ -232,9 +255,10 @@ class Config(runtime.RunConfig):
         runtime.at_least("lengths" if self.lengths else "length", every[0], 8)
         for name, default in (("stride", STRIDE), ("query_length", QUERY_LENGTH)):
             runtime.at_least(name, getattr(self, name), 1)
-            if self.task != tasks.SQUAD.name and getattr(self, name) != default:
+            if self.task not in (tasks.SQUAD.name, own.NAME) and getattr(self, name) != default:
                 raise ValueError(
-                    f"{name}: got {getattr(self, name)}, expected {default} unless task={tasks.SQUAD.name!r}"
+                    f"{name}: got {getattr(self, name)}, expected {default} unless task={tasks.SQUAD.name!r} "
+                    f"or {own.NAME!r}"
                 )
         least = self.query_length + self.stride + 3
         if self.task == tasks.SQUAD.name and self.tokens < least:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from experiments.folnet_finetune import kinds
 from experiments.folnet_finetune.config import Config
+from experiments.folnet_finetune.kinds import Split
 from folnet import tasks
 from folnet.tasks import metrics as task_metrics
 from folnet.tasks import own
@@ -20,40 +22,28 @@ VOCABULARY = "vocab.txt"
 POOL = 32
 """Number of batches in a group whose examples are sorted by length, if batches have several lengths."""
 
-AnyTask = tasks.SequenceTask | tasks.SquadTask
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+PER_TOKEN = (*INPUTS, "tags")
+"""Arrays of a batch whose last axis is that of tokens."""
+
+AnyTask = tasks.Task[Any, Any]
 
 
 def task_of(config: Config) -> AnyTask:
     """Returns the task with the config's options; raises ValueError for an unsupported kind."""
     task = config.open_task()
-    if isinstance(task, tasks.SquadTask):
-        return dataclasses.replace(task, stride=config.stride, query_length=config.query_length)
+    kinds.of(task)
     if isinstance(task, tasks.ClutrrTask):
         return dataclasses.replace(task, released=config.released_text)
-    if not isinstance(task, tasks.SequenceTask):
-        raise ValueError(f"task: got {config.task!r}, expected a sequence task or SQuAD")
-    return task
+    return with_windows(task, config)
 
 
-class Split(NamedTuple):
-    """A split of a task's data."""
-
-    name: str
-    examples: Sequence[Any]
-    features: Any
-    """`tasks.Features` or `tasks.SpanFeatures`."""
-
-    @property
-    def labelled(self) -> bool:
-        """Whether all examples have labels; those of most test splits are not published."""
-        return not isinstance(self.examples, tasks.Examples) or all(
-            example.label is not None for example in self.examples
-        )
-
-    @property
-    def rows(self) -> int:
-        """The number of model inputs: examples, or windows for SQuAD."""
-        return len(self.features.input_ids)
+def with_windows[T: AnyTask](task: T, config: Config) -> T:
+    """Returns a task that reads long texts in the windows of a config; texts with classes if it says so."""
+    divides = isinstance(task, tasks.SquadTask | own.OwnTask)
+    if not divides or (isinstance(task, own.TextTask) and not config.own.windows):
+        return task
+    return dataclasses.replace(task, stride=config.stride, query_length=config.query_length)
 
 
 class Data(NamedTuple):
@@ -100,15 +90,12 @@ def missing(config: Config) -> list[str]:
             "To start from scratch, use --config.checkpoint= and --config.vocabulary=FILE or "
             "--config.new_vocabulary=SIZE"
         )
-    elif config.new_vocabulary:
-        if not isinstance(task, tasks.SequenceTask):
-            found.append(f"new_vocabulary: got {config.new_vocabulary}, expected 0 with task={config.task!r}")
-    elif not (config.vocabulary or config.checkpoint):
+    elif not (config.new_vocabulary or config.vocabulary or config.checkpoint):
         found.append(
             "vocabulary: got '', expected a file such as BERT's vocab.txt for a model from scratch, or "
             "--config.new_vocabulary=SIZE, or a pretrained model: --config.checkpoint=DIR"
         )
-    elif not vocabulary(config).is_file():
+    elif not config.new_vocabulary and not vocabulary(config).is_file():
         found.append(
             f"vocabulary: got {vocabulary(config)}, expected a file. FOLNet uses the vocab.txt of uncased "
             "BERT: --config.vocabulary=FILE"
@@ -136,8 +123,8 @@ def open_tokenizer(config: Config) -> WordPieceTokenizer:
     """
     if not config.new_vocabulary:
         return WordPieceTokenizer.load(vocabulary(config), lowercase=config.lowercase)
-    examples: Any = task_of(config).examples(config.data_dir, "train")
-    texts = (text for example in examples for text in (example.first, example.second) if text)
+    task = task_of(config)
+    texts = kinds.of(task).texts(task.examples(config.data_dir, "train"))
     return WordPieceTokenizer.train(texts, config.new_vocabulary, lowercase=config.lowercase)
 
 
@@ -150,8 +137,9 @@ def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
     task = task_of(config)
 
     def split(name: str) -> Split:
-        examples: Any = task.examples(config.data_dir, name)
-        return Split(name, examples, task.features(examples, tokenizer, config.tokens))
+        examples = task.examples(config.data_dir, name)
+        features = task.features(examples, tokenizer, config.tokens)
+        return Split(name, examples, features, task.labelled(examples))
 
     directory = Path(config.data_dir).expanduser()
     there = [name for name in task.splits if task.find(directory, name) is not None]
@@ -176,13 +164,17 @@ def fingerprint(data: Data) -> dict[str, Any]:
 def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:
     """Returns the inputs of the model and its loss by name, with shapes [N, ...].
 
-    `label` is the class or number of a text, `start` and `end` are the positions of an answer.
+    `label` is the class or number of a text, or the right choice among those that exist; `tags` are the
+    classes of words; `start` and `end` are the positions of an answer.
     """
-    found = {"input_ids": features.input_ids, "token_type_ids": features.token_type_ids}
-    if mask_padding:
-        found["attention_mask"] = features.attention_mask
-    if isinstance(features, tasks.SpanFeatures):
-        return found | {"start": features.start_positions, "end": features.end_positions}
+    found = {name: getattr(features, name) for name in (INPUTS if mask_padding else INPUTS[:2])}
+    match features:
+        case tasks.SpanFeatures():
+            return found | {"start": features.start_positions, "end": features.end_positions}
+        case own.WordFeatures():
+            return found | {"tags": features.tags}
+        case own.ChoiceFeatures():
+            return found | {"label": features.label, "exists": features.exists}
     return found | {"label": features.label}
 
 
@@ -197,7 +189,7 @@ class Batches:
         """Prepares batches of the training split's features."""
         self._columns = columns(features, config.mask_padding)
         self._size, self._seed = config.batch_size, config.seed
-        self._lengths = (*config.lengths, features.input_ids.shape[1])
+        self._lengths = (*config.lengths, features.input_ids.shape[-1])
         self._fits = fitting(features, self._lengths)
         self._per_epoch = config.steps_per_epoch(len(self._fits))
         self._order = functools.lru_cache(maxsize=2)(self._draw)  # 2, since batches are prefetched
@@ -226,7 +218,8 @@ def _cut(rows: Int[np.ndarray, "N"], size: int) -> Iterator[Int[np.ndarray, "n"]
 
 def fitting(features: Any, lengths: Sequence[int]) -> Int[np.ndarray, "N"]:
     """Returns for each row the index of the smallest of the increasing `lengths` that fits its tokens."""
-    return np.searchsorted(lengths, features.attention_mask.sum(axis=1))
+    sizes = features.attention_mask.sum(axis=-1)
+    return np.searchsorted(lengths, sizes.reshape(len(sizes), -1).max(axis=1, initial=0))
 
 
 def take(
@@ -235,7 +228,7 @@ def take(
     """Returns rows as a batch of a fixed size.
 
     Args:
-        table: arrays [N, ...] by name; those of rank 2 have tokens along the second axis.
+        table: arrays [N, ...] by name; those of `PER_TOKEN` have tokens along the last axis.
         rows: indices of at most `size` rows.
         size: B; missing rows are filled with copies of the first one, without a label.
         length: T; later tokens are cut off.
@@ -248,20 +241,21 @@ def take(
     found = {}
     for name, array in table.items():
         part = array[filled]
-        if part.ndim > 1:
-            part = part[:, :length]
-        elif np.issubdtype(part.dtype, np.integer):
-            part = np.where(weight > 0, part, np.asarray(tasks.NO_LABEL, part.dtype))
+        if name in PER_TOKEN:
+            part = part[..., :length]
+        if name not in INPUTS and np.issubdtype(part.dtype, np.integer):
+            there = weight.reshape(-1, *[1] * (part.ndim - 1)) > 0
+            part = np.where(there, part, np.asarray(tasks.NO_LABEL, part.dtype))
         found[name] = part
     return found | {"weight": weight}
 
 
 def sequential(split: Split, config: Config) -> Iterator[tuple[Int[np.ndarray, "n"], dict[str, np.ndarray]]]:
     """Yields all rows of a split once, in batches for evaluation: their indices and the batch."""
-    lengths = (*config.lengths, split.features.input_ids.shape[1])
+    lengths = (*config.lengths, split.features.input_ids.shape[-1])
     fits = fitting(split.features, lengths)
     table = columns(split.features, config.mask_padding)
-    table = {name: array for name, array in table.items() if array.ndim > 1}
+    table = {name: array for name, array in table.items() if name in INPUTS}
     for place, length in enumerate(lengths):
         for rows in _cut(np.flatnonzero(fits == place), config.eval_batch_size):
             batch = take(table, rows, config.eval_batch_size, length)

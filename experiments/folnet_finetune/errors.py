@@ -1,14 +1,14 @@
 """What a classifier confuses with what, and its worst errors."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from numpy.typing import ArrayLike
 
 from experiments import runtime
-from experiments.folnet_finetune.data import Split
 
 type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
@@ -23,20 +23,10 @@ def confusion(labels: ArrayLike, predictions: ArrayLike, classes: int) -> Int[np
     return counts
 
 
-def worst(split: Split, lines: Sequence[str]) -> list[str]:
-    """Returns the lines of wrong predictions with their texts, the surest first.
-
-    Args:
-        split: a split with labels.
-        lines: its JSON lines of `measures.prediction_lines`, of classes.
-    """
-    wrong = []
-    for example, line in zip(split.examples, map(json.loads, lines), strict=True):
-        if line["prediction"] != line["label"]:
-            wrong.append(line | {"first": example.first})
-            wrong[-1] |= {} if example.second is None else {"second": example.second}
-    wrong.sort(key=lambda line: -line["probability"])
-    return [json.dumps(line, ensure_ascii=False) + "\n" for line in wrong[:MOST]]
+def worst(wrong: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns JSON lines of what is classified wrongly, the surest first; see `kinds.Kind.wrong`."""
+    found = sorted(wrong, key=lambda line: -line["probability"])
+    return [json.dumps(line, ensure_ascii=False) + "\n" for line in found[:MOST]]
 
 
 def figure_of(classes: Sequence[str], counts: Int[np.ndarray, "C C"], title: str) -> Figure:

@@ -1,43 +1,30 @@
 """Evaluation of fine-tuned models, the best model of a run, and files of predictions."""
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
-from experiments.folnet_finetune import errors
+from experiments.folnet_finetune import errors, kinds
 from experiments.folnet_finetune.config import Config
-from experiments.folnet_finetune.data import AnyTask, Data, Split, sequential
+from experiments.folnet_finetune.data import AnyTask, Data, sequential
+from experiments.folnet_finetune.kinds import Measured, Split
 from experiments.folnet_finetune.model import apply
 from experiments.folnet_pretrain import cards
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
-from folnet import tasks
 from folnet.tasks import own
 from folnet.tasks.files import write_whole
 
 MAIN = "main"
 """Name of the metric that selects the best checkpoint and the best setting of a sweep."""
-THRESHOLD = "f1/best_threshold"
 BEST, PREDICTIONS = "best", "predictions"
 """Names in a run's directory: of the best model, and of its predictions."""
-
-
-class Measured(NamedTuple):
-    """The evaluation of a model on a split."""
-
-    metrics: dict[str, float]
-    """Metrics by the task's names; empty for a split without labels."""
-    predictions: Any
-    """The predictions, as `write_predictions` of the task takes them."""
-    logits: tuple[np.ndarray, ...]
-    """Logits [N, C]; for SQuAD those of start and end, each [W, T]."""
 
 
 class Measure:
@@ -45,7 +32,7 @@ class Measure:
 
     def __init__(self, config: Config, model: Any, data: Data, parallel: str | runtime.Layout = "jit"):
         """Prepares the evaluation of a model on `data`; it is compiled on first use."""
-        self._config, self._data = config, data
+        self._config, self._data, self._kind = config, data, kinds.of(data.task)
         devices = runtime.Layout.of(parallel).mesh_to_measure()
         even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
         self._split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
@@ -58,9 +45,13 @@ class Measure:
             out = self._apply(params, jax.device_put(batch, self._split))
             parts = jax.device_get(jax.tree.leaves(out))
             if not found:
-                spans = not isinstance(self._data.task, tasks.SequenceTask)
-                width = split.features.input_ids.shape[1:] if spans else parts[0].shape[1:]
-                found = [np.zeros((split.rows, *width), part.dtype) for part in parts]
+                tokens = split.features.input_ids.shape[1:]
+                shapes = [
+                    tokens + part.shape[2:] if self._kind.per_token else part.shape[1:] for part in parts
+                ]
+                found = [
+                    np.zeros((split.rows, *s), part.dtype) for s, part in zip(shapes, parts, strict=True)
+                ]
             for whole, part in zip(found, parts, strict=True):
                 # For a window cut to a shorter length, the rest is padding, whose logits are never used.
                 whole[rows, : part.shape[1]] = part[: len(rows)]
@@ -72,17 +63,7 @@ class Measure:
         `threshold` is for SQuAD: by how much "no answer" must beat the best span. None means 0 for the
         scores, and for the predictions the value with the best F1 on this split.
         """
-        task, logits = self._data.task, self.logits(params, split)
-        if isinstance(task, tasks.SequenceTask):
-            predictions = task.predict(logits[0])
-            scores = task.score(split.examples, predictions) if split.labelled else {}
-            return Measured(scores, predictions, logits)
-        start, end = logits
-        answers = task.answers(split.examples, split.features, start, end, threshold=threshold or 0.0)
-        scores = task.score(split.examples, answers)
-        if threshold is None:
-            answers = [answer.at(scores[THRESHOLD]) for answer in answers]
-        return Measured(scores, answers, logits)
+        return self._kind.measured(split, self.logits(params, split), threshold)
 
     def development(self, params: Any) -> dict[str, float]:
         """Returns all metrics of the development splits and `main`; empty if there is no such split."""
@@ -103,11 +84,9 @@ def named(measured: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 def main_metric(task: AnyTask, measured: Mapping[str, Mapping[str, float]]) -> float:
     """Returns the metric by which the authors' programs select checkpoints.
 
-    For SQuAD it is the F1 at the best threshold, otherwise the mean of the task's one or two metrics (for
-    MNLI, over both splits).
+    It is the mean of the kind's main metrics (for MNLI, over both splits).
     """
-    names = task.metrics if isinstance(task, tasks.SequenceTask) else (f"{task.metrics[0]}/best",)
-    values = [metrics[name] for metrics in measured.values() for name in names]
+    values = [metrics[name] for metrics in measured.values() for name in kinds.of(task).main]
     return float(np.mean(values))
 
 
@@ -162,36 +141,6 @@ class Best:
         return type(self._model).from_pretrained(self._directory)[1]
 
 
-def write_predictions(directory: Path, task: AnyTask, split: Split, measured: Measured) -> list[str]:
-    """Writes a split's predictions in the format of its benchmark and returns the names of the files.
-
-    For GLUE this is the table for its server; for SQuAD answers and null odds; for the others, which have no
-    server, JSON lines with the prediction, the label and the probability of the predicted class.
-    """
-    if isinstance(task, tasks.GlueTask):
-        return [task.write_predictions(directory, split.name, split.examples, measured.predictions).name]
-    if isinstance(task, tasks.SquadTask):
-        path = task.write_predictions(directory, split.name, measured.predictions)
-        return [path.name, f"{path.stem}_null_odds.json"]
-    lines = prediction_lines(task, split, measured)
-    return [write_whole(directory / f"{task.name}_{split.name}.jsonl", "".join(lines)).name]
-
-
-def prediction_lines(task: tasks.SequenceTask, split: Split, measured: Measured) -> list[str]:
-    """Returns a JSON line for each example: `index`, `prediction`, and `label`, `group` and `probability`."""
-    logits = measured.logits[0].astype(np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    sure = odds.max(axis=1) / odds.sum(axis=1)
-    lines = []
-    for example, number, probability in zip(split.examples, measured.predictions, sure, strict=True):
-        line = {"index": example.index, "prediction": task.written(number)}
-        line |= {} if example.label is None else {"label": task.written(example.label)}
-        line |= {"group": example.group} if example.group else {}
-        line |= {"probability": round(float(probability), 6)} if task.classes else {}
-        lines.append(json.dumps(line) + "\n")
-    return lines
-
-
 def conclude(
     config: Config,
     measure: Measure,
@@ -209,8 +158,8 @@ def conclude(
     Returns:
         `last` and `best` (the step and all metrics of the development splits; without such a split the best
         is the last), `test` (the best parameters' metrics where labels are published), `predictions` (file
-        names relative to the workdir), and a description of the run; of classes in files of your own also
-        `confusion`, by split (see `errors`).
+        names relative to the workdir), and a description of the run; of classes in data of your own also
+        `confusion`, by split (see `errors`), and `cut_off`, how many texts were truncated, if any were.
     """
     record, chosen = best.record, params
     if record is None:
@@ -224,13 +173,16 @@ def conclude(
         if split in data.test and split.labelled:
             tested[split.name] = found.metrics
         if config.predict and workdir is not None and runtime.is_first():
-            files += write_predictions(workdir / PREDICTIONS, data.task, split, found)
-            if isinstance(data.task, own.OwnTask) and data.task.classes and split.labelled:
-                confused[split.name] = _write_errors(workdir / PREDICTIONS, data.task, split, found)
+            kind = kinds.of(data.task)
+            files += kind.write(workdir / PREDICTIONS, split, found)
+            if isinstance(data.task, own.OwnTask) and split.labelled:
+                confused |= _write_errors(workdir / PREDICTIONS, data.task, split, found)
+    splits = (data.train, *data.measured)
+    cut_off = {split.name: getattr(split.features, "cut_off", 0) for split in splits}
     return {
         "task": config.task,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "rows": {split.name: split.rows for split in (data.train, *data.measured)},
+        "rows": {split.name: split.rows for split in splits},
         "left_out": list(getattr(data.train.examples, "skipped", ())),
         "vocabulary": data.tokenizer.fingerprint,
         "last": last,
@@ -238,16 +190,23 @@ def conclude(
         "test": named(tested),
         "predictions": [f"{PREDICTIONS}/{name}" for name in files],
         **({"confusion": confused} if confused else {}),
+        **({"cut_off": cut_off} if any(cut_off.values()) else {}),
     }
 
 
-def _write_errors(directory: Path, task: own.OwnTask, split: Split, found: Measured) -> list[list[int]]:
-    """Writes the worst errors and a picture of what is confused; returns its counts."""
-    stem = f"{task.name}_{split.name}"
-    lines = errors.worst(split, prediction_lines(task, split, found))
-    write_whole(directory / f"{stem}_errors.jsonl", "".join(lines))
-    counts = errors.confusion(task.labels(split.examples), found.predictions, len(task.classes))
+def _write_errors(
+    directory: Path, task: own.OwnTask[Any, Any], split: Split, found: Measured
+) -> dict[str, list[list[int]]]:
+    """Writes the worst errors, and of classes a picture of what is confused; returns its counts by split."""
+    stem, kind = f"{task.name}_{split.name}", kinds.of(task)
+    if kind.chooses:
+        write_whole(directory / f"{stem}_errors.jsonl", "".join(errors.worst(kind.wrong(split, found))))
+    if not task.classes:
+        return {}
+    labels: Any = kind.labels(split.examples)
+    counts = errors.confusion(labels, found.predictions, len(task.classes))
     if runtime.can_draw():
-        figure = errors.figure_of(task.classes, counts, f"{split.rows} rows of {split.name}")
+        what = "words" if isinstance(task, own.WordTask) else "rows"
+        figure = errors.figure_of(task.classes, counts, f"{len(labels)} {what} of {split.name}")
         runtime.plots.save(figure, directory / f"{stem}_confusion.png")
-    return counts.tolist()
+    return {split.name: counts.tolist()}

@@ -8,21 +8,15 @@ import jax
 import jax.numpy as jnp
 import safetensors
 import safetensors.numpy
-from flax import linen as nn
 
+from experiments.folnet_finetune import kinds
 from experiments.folnet_finetune.config import OF_ANY_MODEL, Config
 from experiments.runtime.training import run_keys
-from folnet import (
-    FOLNetForQuestionAnswering,
-    FOLNetForSequenceClassification,
-    parameters,
-    pretrained,
-    tasks,
-)
+from folnet import parameters, pretrained
 from folnet.settings import ModelConfig
 
 
-def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionAnswering:
+def make(config: Config) -> Any:
     """Returns the flax module; of a checkpoint, only the settings are read.
 
     Raises:
@@ -35,11 +29,8 @@ def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionA
             f"length: got {config.tokens}, expected at most {settings.max_position_embeddings}, the number "
             "of absolute positions in the checkpoint"
         )
-    if isinstance(task, tasks.SequenceTask):
-        kind = "single_label_classification" if task.classes else "regression"
-        settings = settings.replace(num_labels=len(task.classes) or 1, problem_type=kind, labels=task.classes)
-        return FOLNetForSequenceClassification(settings)
-    return FOLNetForQuestionAnswering(settings)
+    kind = kinds.of(task)
+    return kind.head(settings.replace(**kind.settings))
 
 
 def _settings(config: Config) -> ModelConfig:
@@ -75,11 +66,12 @@ def misfits(config: Config) -> list[str]:
     return [f"checkpoint: {path}: does not match {pretrained.CONFIG_FILE}: {'; '.join(wrong[:2])}{more}"]
 
 
-def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
+def make_init(model: Any) -> Callable[[jax.Array], Any]:
     """Returns `init(key)`, which draws random parameters for the model."""
 
     def init(key):
-        return model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
+        shape = (*getattr(model, "dummy_shape", (1, 1))[:-1], 8)
+        return model.init(key, jnp.zeros(shape, jnp.int32))["params"]
 
     return init
 

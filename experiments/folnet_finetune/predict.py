@@ -2,70 +2,64 @@ r"""Answers for new texts from a fine-tuned model.
 
     python -m experiments.folnet_finetune.predict --run=runs/mine --data=new.jsonl --out=answers.jsonl
 
-`--run` is the directory of a run on files of your own (`--data=... --validation=...`). Columns are those of
-the run, or found like there; labels are optional, and with them the run's metrics are printed, too.
+`--run` is the directory of a run on data of your own (`--data=... --validation=...`). Columns are those of
+the run, or found like there; labels are optional, and with them the run's metrics are printed, too. Of spans,
+an answer is the best one unless no answer scores higher, at the threshold 0 or, with labels, at the best.
 """
 
 import json
-import math
 import sys
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 
 from experiments import runtime
+from experiments.folnet_finetune import kinds
 from experiments.folnet_finetune.config import Config
-from experiments.folnet_finetune.data import Data, Split
-from experiments.folnet_finetune.measures import BEST, Measure, Measured, prediction_lines
+from experiments.folnet_finetune.data import Data, with_windows
+from experiments.folnet_finetune.kinds import Measured, Split
+from experiments.folnet_finetune.measures import BEST, Measure
 from experiments.runtime import releasing
-from folnet import FOLNetForSequenceClassification
-from folnet.tasks import own
+from folnet import pretrained
+from folnet.tasks import own, tables
 from folnet.tasks.files import write_whole
 from folnet.tokenization import WordPieceTokenizer
 
 
-def answers(run: Path, path: Path) -> tuple[own.OwnTask, Split, Measured]:
-    """Reads a file, and answers its rows by the best model of a run.
+def answers(run: Path, name: str) -> tuple[kinds.Kind, Split, Measured]:
+    """Answers the rows of a file or data set by the best model of a run.
 
     Raises:
-        ValueError: the run is not of files of your own, has no best model, or the file is damaged.
+        ValueError: the run is not of data of your own, has no best model, or the file is damaged.
     """
     config = releasing.read_run_config(Config, run)
     if config.task != own.NAME:
         raise ValueError(f"--run: got {run}, a run with task={config.task!r}, expected task={own.NAME!r}")
-    table = own.read(path)
-    columns = own.columns_of(table, config.own.first, config.own.second, config.own.label, labelled=False)
-    model, params = FOLNetForSequenceClassification.from_pretrained(run / BEST)
+    _, head = pretrained.read_config(run / BEST)
+    kind = next(kind for kind in kinds.KINDS.values() if kind.head.__name__ == head)
+    model, params = kind.head.from_pretrained(run / BEST)
     tokenizer = WordPieceTokenizer.from_pretrained(run / BEST)
-    labels: dict[str, Any] = {"classes": model.config.labels, "metrics": ("accuracy",)}
-    if not model.config.labels:
-        labels = {"bounds": (-math.inf, math.inf), "metrics": ("pearson", "spearman")}
-    task = own.OwnTask(
-        name=own.NAME,
-        splits=("test",),
-        files=(("test", path),),
-        columns=columns,
-        max_length=config.tokens,
-        download="",
-        **labels,
+    columns = {name: getattr(config.own, name) for name in ("first", "second", "label")}
+    source = tables.source(name, "test", config.data_dir)
+    task = with_windows(own.reopened(source, kind.of_own, model.config.labels, **columns), config)
+    examples = task.examples(".", "test")
+    split = Split(
+        "test", examples, task.features(examples, tokenizer, config.tokens), task.labelled(examples)
     )
-    examples = task.of_table(table, labelled=False)
-    split = Split("test", examples, task.features(examples, tokenizer))
     data = Data(task, tokenizer, split, (), (split,))
-    return task, split, Measure(config, model, data)(params, split)
+    return kinds.of(task), split, Measure(config, model, data)(params, split)
 
 
 def main() -> None:
     """Writes the answers to `--out`, and prints the metrics if there are labels."""
     out = Path(flags.FLAGS.out).expanduser()
-    task, split, measured = answers(Path(flags.FLAGS.run), Path(flags.FLAGS.data).expanduser())
-    write_whole(out, "".join(prediction_lines(task, split, measured)))
+    kind, split, measured = answers(Path(flags.FLAGS.run), flags.FLAGS.data)
+    write_whole(out, "".join(kind.lines(split, measured)))
     sys.stdout.write(json.dumps({"rows": split.rows, **measured.metrics, "written": str(out)}) + "\n")
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("run", None, "the run's directory", required=True)
-    flags.DEFINE_string("data", None, f"a file: {own.ENDINGS}", required=True)
+    flags.DEFINE_string("data", None, f"a file, {own.ENDINGS}, or a data set", required=True)
     flags.DEFINE_string("out", "answers.jsonl", "the file to write")
     runtime.run_program(main, reports=(ValueError,))

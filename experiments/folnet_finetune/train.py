@@ -12,28 +12,25 @@ and `sweep.json`; running it again continues. Of finished runs, only the best se
 `--config.keep=all` is given.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from experiments import runtime
-from experiments.folnet_finetune import card, data, measures, model, sweep
+from experiments.folnet_finetune import card, data, kinds, measures, model, sweep
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.grid import NO_SWEEP
 from experiments.folnet_pretrain import vocabularies
 from experiments.runtime import chunks, processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
-from experiments.runtime.training import Program, PyTree, Scalar, Task, TrainState
+from experiments.runtime.training import Program, PyTree, Task, TrainState
 from experiments.runtime.workdir import read_json, write_json
-from folnet import objective, tasks
 
 DATA = ".data.json"
 """File name of the data's fingerprint; hidden, so that a workdir with nothing else counts as empty."""
@@ -171,10 +168,11 @@ def class_weights(config: Config, opened: data.Data) -> Float[np.ndarray, "C"] |
     """
     if not config.own.balanced:
         return None
-    task: Any = opened.task
-    if not task.classes:
-        raise ValueError("own.balanced: got True, expected False with labels that are numbers")
-    counts = np.bincount([each.label for each in opened.train.examples], minlength=len(task.classes))
+    classes: Any = opened.task.classes
+    if not classes:
+        raise ValueError("own.balanced: got True, expected False without classes")
+    labels = kinds.of(opened.task).labels(opened.train.examples)
+    counts = np.bincount(np.asarray(labels), minlength=len(classes))
     return (counts.sum() / (len(counts) * counts)).astype(np.float32)
 
 
@@ -186,27 +184,12 @@ def make_loss(
     It is the cross-entropy of a class, the squared error of a number, or for an answer the mean of the
     cross-entropies of its start and end. With weights of classes it is the mean weighted by them.
     """
-    task = config.open_task()
+    kind = kinds.of(config.open_task())
     drops = tuned.config.hidden_dropout_prob > 0 or tuned.config.attention_probs_dropout_prob > 0
 
     def loss(params, batch, key):
         out = model.apply(tuned, params, batch, dropout=key if drops else None)
-        if not isinstance(task, tasks.SequenceTask):
-            found = objective.span(out.start_logits, out.end_logits, batch["start"], batch["end"])
-        elif task.classes:
-            found = objective.cross_entropy(out.logits, batch["label"])
-        else:
-            weight = batch["weight"]
-            found = objective.squared_error(out.logits[:, 0] * weight, batch["label"] * weight)
-            found = dataclasses.replace(found, count=weight.sum())  # padding rows do not count
-        metrics: dict[str, tuple[Scalar, Scalar]] = {}
-        if getattr(task, "bounds", None) is None:
-            metrics["accuracy"] = (found.correct, found.count)
-        if weights is None:
-            return runtime.Sums(found.sum, found.count, metrics)
-        each = jax.vmap(objective.cross_entropy)(out.logits[:, None], batch["label"][:, None])
-        weight = jnp.asarray(weights)[batch["label"]]  # of padding that of any class: its count is 0
-        return runtime.Sums(jnp.sum(weight * each.sum), jnp.sum(weight * each.count), metrics)
+        return kind.sums(out, batch, weights)
 
     return loss
 

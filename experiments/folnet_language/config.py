@@ -15,7 +15,7 @@ from experiments.folnet_language.data import Data, PairRows, TextRows, read_pair
 from experiments.folnet_pretrain import optimizer
 from experiments.folnet_pretrain.parts import FOLNET, ModelConfig, TextConfig, small
 from folnet import FOLNetConfig, FOLNetForCausalLM, FOLNetForConditionalGeneration
-from folnet.tasks.own import ENDINGS, SUFFIXES
+from folnet.tasks.tables import ENDINGS, SUFFIXES
 
 
 @dataclasses.dataclass

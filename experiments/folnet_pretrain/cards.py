@@ -23,7 +23,7 @@ def written(
 
     Args:
         model: the flax module.
-        pipeline: the task's name on hubs and in `transformers`.
+        pipeline: the task's name on hubs and in `transformers`; "" if it has none.
         title: the heading.
         made: how the parameters were made, the end of a sentence about the model.
         tables: rows by the heading of each table; a heading that ends with ":" is a line above its table.
@@ -34,7 +34,7 @@ def written(
     lines = [
         "---",
         f"library_name: {'transformers' if in_pytorch else 'flax'}",
-        f"pipeline_tag: {pipeline}",
+        *([f"pipeline_tag: {pipeline}"] if pipeline else []),
         "tags: [folnet, jax, flax]",
         "---",
         "",
@@ -51,7 +51,7 @@ def written(
         "```",
         "",
     ]
-    if in_pytorch:
+    if in_pytorch and pipeline:
         lines += [
             "```python",
             "from transformers import pipeline  # PyTorch",

@@ -11,8 +11,8 @@ HEADER = ("index", "prediction")
 """The first line of GLUE's submission files."""
 
 
-def damaged(path: Path, line: int, problem: str) -> ValueError:
-    """Returns the error for a row that cannot be read."""
+def damaged(path: object, line: int, problem: str) -> ValueError:
+    """Returns the error for a row of a file, or of what `path` names, that cannot be read."""
     return ValueError(f"{path}, line {line}: {problem}")
 
 

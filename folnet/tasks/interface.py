@@ -75,6 +75,10 @@ class Features(NamedTuple):
     """True at tokens. The released models do not use it: there, padding takes part."""
     label: Int32[np.ndarray, "N"] | Float[np.ndarray, "N"]
     """int32 classes, or float32 targets of regression."""
+    example: Int32[np.ndarray, "N"] | None = None
+    """The number of each row's example, if long texts are read in several windows."""
+    cut_off: int = 0
+    """How many texts are known to have been truncated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,10 @@ class Task[E, F](abc.ABC):
         self, examples: Sequence[E], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> F:
         """Returns model inputs of fixed shape, T = `max_length` tokens (by default the paper's)."""
+
+    @abc.abstractmethod
+    def labelled(self, examples: Sequence[E]) -> bool:
+        """Returns whether all examples have labels; those of most test splits are not published."""
 
     def place(self, directory: str | os.PathLike[str], split: str) -> Any:
         """Returns where a split is; raises ValueError like `check`."""
@@ -172,6 +180,10 @@ class SequenceTask(Task[Example, Features]):
                 [example.first for example in some], second, length=length
             )
         return Features(ids, segments, mask, self.labels(examples))
+
+    def labelled(self, examples: Sequence[Example]) -> bool:
+        """Returns whether all examples have labels; see `Task`."""
+        return all(example.label is not None for example in examples)
 
     def labels(self, examples: Sequence[Example]) -> Int32[np.ndarray, "N"] | Float[np.ndarray, "N"]:
         """Returns labels as the losses expect them; `NO_LABEL` or NaN where they are not published."""

@@ -8,7 +8,7 @@ A column of usual name is found; others are named.
 from pathlib import Path
 from typing import NamedTuple
 
-from folnet.tasks import own
+from folnet.tasks import tables
 
 COLUMNS = (
     ("input", "target"),
@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 def read(path: Path, input: str = "", target: str = "") -> list[Pair]:
-    """Reads the rows of a file; see `own.read`.
+    """Reads the rows of a file; see `tables.read`.
 
     Args:
         path: the file.
@@ -39,12 +39,12 @@ def read(path: Path, input: str = "", target: str = "") -> list[Pair]:
     Raises:
         ValueError: the file is missing or damaged (with the line), a column is missing, or a text is.
     """
-    table = own.read(path)
+    table = tables.read(path)
     columns = columns_of(table, input, target)
-    return [Pair(*(own.text_at(path, line, row, name) for name in columns)) for line, row in table.rows]
+    return [Pair(*(tables.text_at(path, line, row, name) for name in columns)) for line, row in table.rows]
 
 
-def columns_of(table: own.Table, input: str, target: str) -> tuple[str, str]:
+def columns_of(table: tables.Table, input: str, target: str) -> tuple[str, str]:
     """Returns the columns of inputs and targets; raises ValueError unless both are named or usual."""
     names = set(table.names)
     found = next((pair for pair in COLUMNS if set(pair) <= names), ("", ""))

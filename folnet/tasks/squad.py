@@ -72,6 +72,10 @@ class SquadTask(Task[Question, SpanFeatures]):
             raise ValueError(f"{path}: got no questions, expected at least one")
         return questions
 
+    def labelled(self, examples: Sequence[Question]) -> bool:
+        """Returns whether the answers to all questions are known; see `Task`."""
+        return all(question.labelled for question in examples)
+
     def features(
         self, examples: Sequence[Question], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> SpanFeatures:

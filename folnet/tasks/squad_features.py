@@ -7,7 +7,6 @@ in several windows is answered in the one where the smaller of its left and righ
 W windows, T tokens, N questions, P pieces of a paragraph.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from folnet.settings import at_least
+from folnet.tasks import windows
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
@@ -48,22 +48,7 @@ class SpanFeatures(NamedTuple):
 
     def best(self) -> Bool[np.ndarray, "W T"]:
         """Returns which tokens may be answered in each window: those with their best context in it."""
-        best = np.zeros(self.input_ids.shape, bool)
-        bounds = np.flatnonzero(np.diff(self.question, prepend=-1, append=-1))
-        for begin, end in itertools.pairwise(bounds.tolist()):
-            windows = range(begin, end)
-            pieces = int((self.first[begin:end] + self.count[begin:end]).max())
-            scores = np.full((len(windows), pieces), -np.inf)
-            for row, window in enumerate(windows):
-                first, count = int(self.first[window]), int(self.count[window])
-                place = np.arange(count)
-                # The smaller context; BERT breaks ties by the longer window, then the earlier one.
-                scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
-            chosen = np.argmax(scores, axis=0)
-            for row, window in enumerate(windows):
-                first, count, column = (int(x[window]) for x in (self.first, self.count, self.column))
-                best[window, column : column + count] = chosen[first : first + count] == row
-        return best
+        return windows.best(self.question, self.first, self.count, self.column, self.input_ids.shape[1])
 
 
 def span_features(
@@ -99,7 +84,7 @@ def span_features(
         room, column = length - len(ids) - 3, len(ids) + 2
         context = pieces[question.context]
         answer = piece_span(context.offsets, question.golds[0]) if question.golds else None
-        for first in _starts(len(context.ids), room, stride):
+        for first in windows.starts(len(context.ids), room, stride):
             count = min(room, len(context.ids) - first)
             left.append(ids)
             right.append(context.ids[first : first + count])
@@ -120,9 +105,3 @@ def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int]
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
-
-
-def _starts(pieces: int, room: int, stride: int) -> range:
-    """Returns the starts of as many windows as it takes to reach the end, at least one."""
-    behind = max(0, pieces - room)
-    return range(0, behind + stride if behind else 1, stride)

@@ -22,6 +22,8 @@ class Question(NamedTuple):
     """Empty if the paragraph has no answer; several, possibly equal, in the validation split."""
     title: str = ""
     """Title of the article."""
+    labelled: bool = True
+    """Whether it is known which answers the paragraph has."""
 
     @property
     def answerable(self) -> bool:

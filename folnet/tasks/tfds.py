@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from folnet.prepared import open_split, reading
+from folnet.prepared import features_of, open_split, reading
 
 INFO = "dataset_info.json"
 _CHUNK = 4096  # records read at once
@@ -30,6 +30,20 @@ def prepared(directory: Path, name: str) -> Path | None:
 def command(name: str) -> str:
     """Returns the shell command that prepares the data set."""
     return f"tfds build {name} --file_format=array_record"
+
+
+def class_names(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the classes of the features that are classes, or lists of them.
+
+    Raises:
+        ValueError: If the data set is damaged.
+    """
+    found = {}
+    for name, feature in features_of(folder).items():
+        names = getattr(getattr(feature, "feature", feature), "names", None)
+        if names:
+            found[name] = tuple(names)
+    return found
 
 
 def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

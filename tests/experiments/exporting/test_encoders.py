@@ -107,6 +107,7 @@ def test_outputs_are_the_fields_of_the_class(name):
         "FOLNetForPreTraining": {"prediction_logits": 4, "seq_relationship_logits": 5},
         "FOLNetForMaskedLM": {"prediction_logits": 6},
         "FOLNetForSequenceClassification": {"logits": 6},
+        "FOLNetForTokenClassification": {"logits": 6},
         "FOLNetForMultipleChoice": {"logits": 6},
         "FOLNetForQuestionAnswering": {"start_logits": 7, "end_logits": 8},
     }

@@ -145,7 +145,7 @@ FILES = {
     ),
     "an unknown kind of labels": Case(r"own\.kind: got 'word', expected one of", own={"kind": "word"}),
     "numbers to be balanced": Case(
-        r"own\.balanced: got True, expected False with labels that are numbers",
+        r"own\.balanced: got True, expected False without classes",
         lines({"text": "a", "label": 0.5}, {"text": "b", "label": 1.5}),
         lines({"text": "b", "label": 1.5}),
         own={"balanced": True},
@@ -325,11 +325,11 @@ def test_new_texts_that_cannot_be_answered(content, says, tmp_path):
     saved(tmp_path / "run" / "best")
     (tmp_path / "new.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=says) as raised:
-        predict.answers(tmp_path / "run", tmp_path / "new.jsonl")
+        predict.answers(tmp_path / "run", str(tmp_path / "new.jsonl"))
     assert "\n" not in str(raised.value)
 
 
 def test_a_run_that_is_not_of_files_of_ones_own(tmp_path):
     Workdir(tmp_path / "run", Config(task="rte")).close()
     with pytest.raises(ValueError, match=r"--run: got .*run, a run with task='rte', expected task='own'"):
-        predict.answers(tmp_path / "run", tmp_path / "new.jsonl")
+        predict.answers(tmp_path / "run", str(tmp_path / "new.jsonl"))

@@ -49,7 +49,7 @@ def test_the_card_has_the_numbers_of_the_run(tmp_path):
         "tags": ["folnet", "jax", "flax"],
     }
     for line in (
-        "# FOLNet fine-tuned on files of my own",
+        "# FOLNet fine-tuned on data of my own",
         "Classes: `bad`, `good`.",
         "| train | 12 rows of `train.jsonl` |",
         "| validation | 6 rows of `dev.jsonl` |",

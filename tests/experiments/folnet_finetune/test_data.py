@@ -162,7 +162,7 @@ def test_a_fingerprint_changes_with_vocabulary_rows_and_training_tokens(tmp_path
 
 def test_a_task_of_another_kind_and_a_missing_library_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(data.tasks, "open_task", lambda name: object())
-    with pytest.raises(ValueError, match="task: got 'rte', expected a sequence task or SQuAD"):
+    with pytest.raises(ValueError, match="task: got a object, expected one of SequenceTask, SquadTask"):
         data.task_of(small_finetune.small(tmp_path, tmp_path))
     monkeypatch.undo()
     small_finetune.write_rte(tmp_path)
@@ -209,8 +209,6 @@ def test_a_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
     assert tokenizer.vocab_size <= 80
     again = data.open_tokenizer(dataclasses.replace(config, seed=1))
     assert again.fingerprint == tokenizer.fingerprint
-    (found,) = data.missing(dataclasses.replace(config, task="squad2"))[1:]
-    assert found == "new_vocabulary: got 80, expected 0 with task='squad2'"
     for both in (
         dataclasses.replace(config, checkpoint="there"),
         dataclasses.replace(config, vocabulary="there"),

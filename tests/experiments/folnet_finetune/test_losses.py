@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.folnet_finetune import model, train
+from folnet import tasks
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments.folnet_finetune.small import small
 
@@ -54,10 +55,10 @@ def test_the_loss_of_classes(logits):
 def test_classes_that_are_balanced_count_alike(logits):
     """Each class has a third of the weight of all examples; the mean is weighted, the accuracy is not."""
     labels = np.asarray([2, 0, 2, -1], np.int32)
-    examples = [types.SimpleNamespace(label=label) for label in (2, 2, 0, 2, 1, 2)]
+    examples = [tasks.Example(str(n), "", label=label) for n, label in enumerate((2, 2, 0, 2, 1, 2))]
     config = small(Path("x"), Path("x"), task="mnli")
     config.own.balanced = True
-    task = types.SimpleNamespace(classes=("a", "b", "c"))
+    task = tasks.SEQUENCE_TASKS["mnli"]
     opened: Any = types.SimpleNamespace(task=task, train=types.SimpleNamespace(examples=examples))
     weights = train.class_weights(config, opened)
     assert weights is not None
@@ -68,8 +69,8 @@ def test_classes_that_are_balanced_count_alike(logits):
     assert float(sums.numerator) == pytest.approx(0.5 * nats[0] + 2 * nats[1] + 0.5 * nats[2], rel=1e-5)
     assert float(sums.denominator) == 3
     assert int(sums.metrics["accuracy"][1]) == 3
-    task.classes = ()
-    with pytest.raises(ValueError, match="balanced: got True, expected False with labels that are"):
+    opened.task = tasks.SEQUENCE_TASKS["stsb"]
+    with pytest.raises(ValueError, match="balanced: got True, expected False without classes"):
         train.class_weights(config, opened)
     config.own.balanced = False
     assert train.class_weights(config, opened) is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_finetune import measures
+from experiments.folnet_finetune import kinds, measures
 from experiments.folnet_finetune.data import open_data
 from folnet import tasks
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
@@ -175,14 +175,14 @@ def test_predictions_are_in_each_benchmarks_format(tmp_path):
     small_finetune.write_folio(tmp_path)
     small_finetune.write_clutrr(tmp_path)
     _, glue = opened(tmp_path, task="mnli")
-    measured = measures.Measured({}, np.asarray([2, 0]), (np.zeros((2, 3)),))
-    assert measures.write_predictions(tmp_path, glue.task, glue.test[1], measured) == ["MNLI-mm.tsv"]
+    measured = kinds.Measured({}, np.asarray([2, 0]), (np.zeros((2, 3)),))
+    assert kinds.of(glue.task).write(tmp_path, glue.test[1], measured) == ["MNLI-mm.tsv"]
     assert (tmp_path / "MNLI-mm.tsv").read_text() == "index\tprediction\n0\tcontradiction\n1\tentailment\n"
 
     _, folio = opened(tmp_path, task="folio")
     logits = np.log([[0.2, 0.7, 0.1], [0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])
-    measured = measures.Measured({}, logits.argmax(1), (logits,))
-    (name,) = measures.write_predictions(tmp_path, folio.task, folio.dev[0], measured)
+    measured = kinds.Measured({}, logits.argmax(1), (logits,))
+    (name,) = kinds.of(folio.task).write(tmp_path, folio.dev[0], measured)
     assert name == "folio_validation.jsonl"
     rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
     assert rows == [
@@ -194,8 +194,8 @@ def test_predictions_are_in_each_benchmarks_format(tmp_path):
     _, clutrr = opened(tmp_path, task="clutrr23")
     logits = np.zeros((18, 21))
     logits[:, 3] = 99.0
-    measured = measures.Measured({}, logits.argmax(1), (logits,))
-    (name,) = measures.write_predictions(tmp_path, clutrr.task, clutrr.test[0], measured)
+    measured = kinds.Measured({}, logits.argmax(1), (logits,))
+    (name,) = kinds.of(clutrr.task).write(tmp_path, clutrr.test[0], measured)
     first = json.loads((tmp_path / name).read_text().splitlines()[0])
     assert first == {
         "index": "0",

@@ -28,7 +28,14 @@ def test_questions(root):
                 assert question.context[gold.start :].startswith(gold.text)
         assert [question.answerable for question in questions] == [True] * 7 + [False, True]
         assert [gold.text for gold in questions[0].golds] == ["Zürich", "in Zürich", "Zürich"]
-        assert questions[8] == ("q8", "What sat?", "A dog sat on a red car.", (Gold("A dog", 0),), "Dog")
+        assert questions[8] == (
+            "q8",
+            "What sat?",
+            "A dog sat on a red car.",
+            (Gold("A dog", 0),),
+            "Dog",
+            True,
+        )
 
 
 def test_from_logits_to_the_score(root, tmp_path):

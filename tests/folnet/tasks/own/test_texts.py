@@ -1,29 +1,17 @@
-"""Files of your own: what is found in them, and one line for every mistake."""
+"""Texts of your own with labels: what is found in files, windows, and one line for every mistake."""
 
-import importlib
-import json
-from pathlib import Path
-from typing import Any
+import dataclasses
 
+import numpy as np
 import pytest
 
-from folnet.tasks import own
+from folnet.tasks import tables
 from folnet.tasks.interface import Example
+from folnet.tasks.own import texts
 from tests.folnet import small_tasks
+from tests.folnet.tasks.own.files import lines, opened, read_all
 
 ROWS = [{"text": "good film", "label": "yes"}, {"text": " bad film ", "label": "no"}] * 2
-
-
-def lines(rows: list[Any]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def opened(folder: Path, train: str, dev: str = "", name: str = "train.jsonl", **options: Any) -> Any:
-    """Writes the two files and opens the task; by default the second is as the first."""
-    files = {"train": folder / name, "validation": folder / f"dev{Path(name).suffix}"}
-    for path, text in zip(files.values(), (train, dev or train), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return own.open_own(files, **options)
 
 
 def test_texts_with_names_of_classes(tmp_path):
@@ -80,18 +68,18 @@ def test_columns_are_those_that_are_named_or_the_only_one_left(tmp_path):
     assert task.classes == ("False", "True")
     task = opened(tmp_path, "body,label\na,0\nb,1\n", name="a.csv")
     assert task.columns == ("body", None, "label")
-    table = own.read(tmp_path / "a.csv")
-    assert own.columns_of(table._replace(names=("body",)), labelled=False) == ("body", None, "label")
+    table = tables.read(tmp_path / "a.csv")
+    assert texts.columns_of(table._replace(names=("body",)), labelled=False) == ("body", None, "label")
 
 
 def test_a_test_split_may_lack_labels(tmp_path):
     task = opened(tmp_path, lines(ROWS))
     for text in (lines([{"text": "a"}]), lines([{"text": "a", "label": None}, {"text": "b", "label": "no"}])):
         (tmp_path / "new.jsonl").write_text(text, encoding="utf-8")
-        found = task.of_table(own.read(tmp_path / "new.jsonl"), labelled=False)
+        found = task.of_table(tables.read(tmp_path / "new.jsonl"), labelled=False)
         assert {example.label for example in found} == {None}
     (tmp_path / "new.jsonl").write_text(lines(ROWS), encoding="utf-8")
-    found = task.of_table(own.read(tmp_path / "new.jsonl"), labelled=False)
+    found = task.of_table(tables.read(tmp_path / "new.jsonl"), labelled=False)
     assert [example.label for example in found] == [1, 0, 1, 0]
 
 
@@ -127,12 +115,6 @@ BAD = [
 ]  # fmt: skip
 
 
-def read_all(*arguments: Any, **options: Any) -> None:
-    task = opened(*arguments, **options)
-    for split in task.splits:
-        task.examples(".", split)
-
-
 @pytest.mark.parametrize(("train", "dev", "options", "message"), BAD)
 def test_every_mistake_is_one_line(tmp_path, train, dev, options, message):
     with pytest.raises(ValueError, match=message) as error:
@@ -140,63 +122,60 @@ def test_every_mistake_is_one_line(tmp_path, train, dev, options, message):
     assert "\n" not in str(error.value)
 
 
-BAD_TABLES = [
-    ("a.csv", ",,\n , \n", r"a\.csv, line 1: all fields are empty"),
-    ("a.csv", "text,label\n", r"a\.csv, line 1: no rows follow the header"),
-    ("a.csv", "text,text\na,b\n", r"line 1: got the header \['text', 'text'\], expected a different name"),
-    ("a.csv", "text,\na,b\n", r"line 1: got the header \['text', ''\], expected a different name"),
-    ("a.csv", 'text,label\n"a\nb",1\nc\n', r"a\.csv, line 4: got 1 fields, expected 2 as in the header"),
-    ("a.csv", 'text,label\na,1\n"b,1\n', r"a\.csv, line 3: unexpected end of data"),
-    ("a.csv", 'text,label\n"a"b,1\n', r"a\.csv, line 2: ',' expected after '\"'"),
-    ("a.tsv", "text\tlabel\na\t1\tb\n", r"a\.tsv, line 2: got 3 fields, expected 2"),
-    ("a.txt", "text", r"a\.txt: got the ending '\.txt', expected \.jsonl, \.csv, \.tsv or \.parquet"),
-]
-
-
-@pytest.mark.parametrize(("name", "text", "message"), BAD_TABLES)
-def test_a_damaged_table_is_named_with_its_line(tmp_path, name, text, message):
-    with pytest.raises(ValueError, match=message):
-        opened(tmp_path, text, name=name)
-
-
-def test_parquet_files(tmp_path):
-    """Values keep their types: numbers are numbers, and a missing one is named by its row."""
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = importlib.import_module("pyarrow.parquet")
-
-    def written(name, **columns):
-        parquet.write_table(pyarrow.table(columns), tmp_path / name)
-        return tmp_path / name
-
-    texts = ["a good film", "a dull film", "a film"]
-    train = written("train.parquet", review=texts, label=[1, 0, 1])
-    task = own.open_own({"train": train, "validation": train}, first="review")
-    assert task.classes == ("0", "1")
-    assert [example.first for example in task.examples(".", "train")] == texts
-    assert [example.label for example in task.examples(".", "train")] == [1, 0, 1]
-    scores = written("scores.parquet", text=texts, score=[0.5, 1.0, 2.0])
-    assert own.open_own({"train": scores, "validation": scores}).bounds == (0.5, 2.0)
-    missing = written("missing.parquet", text=texts, label=["a", "b", None])
-    with pytest.raises(ValueError, match=r"missing\.parquet, line 3: missing the label 'label'"):
-        own.open_own({"train": missing, "validation": missing})
-    with pytest.raises(ValueError, match=r"empty\.parquet, line 1: the file has no rows"):
-        own.read(written("empty.parquet", text=pyarrow.array([], pyarrow.string())))
-    (tmp_path / "broken.parquet").write_bytes(train.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"broken\.parquet: not Parquet \("):
-        own.read(tmp_path / "broken.parquet")
-    with pytest.raises(ValueError, match=r"none\.parquet: .*No such file"):
-        own.read(tmp_path / "none.parquet")
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n\xff\xfe\n')
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: not UTF-8"):
-        own.read(tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match=r"b\.csv: No such file"):
-        own.read(tmp_path / "b.csv")
+def test_a_missing_file_of_a_split(tmp_path):
     task = opened(tmp_path, lines(ROWS))
     (tmp_path / "dev.jsonl").unlink()
     with pytest.raises(ValueError, match=r"validation: got .*dev\.jsonl, expected an existing file"):
         task.check(".", ["train", "validation"])
     with pytest.raises(ValueError, match=r"validation: got .*dev\.jsonl"):
         task.examples(".", "validation")
+
+
+LONG = "the dog sat on it . the cat sat on it . the man sat ."
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_long_texts_are_read_in_windows(tmp_path, pairs):
+    """Windows have all pieces, half of each in the next one, too; a pair's first text is in all of them."""
+    rows = [{"text": "a book", "label": 1}, {"text": LONG, "label": 2}]
+    if pairs:
+        rows = [
+            {"question": "is it a good book", "answer": row["text"], "label": row["label"]} for row in rows
+        ]
+    task = dataclasses.replace(opened(tmp_path, lines(rows)), stride=100, query_length=3)
+    tokenizer = small_tasks.tokenizer()
+    found = task.features(task.examples(".", "train"), tokenizer, 12)
+    room, stride, begin = (6, 3, 5) if pairs else (10, 4, 1)
+    pieces = tokenizer.ids([LONG])[0]
+    asked = tokenizer.ids(["is it a good book"])[0][:3]
+    assert found.example is not None
+    assert found.example.tolist() == [0] + [1] * (len(found.example) - 1)
+    np.testing.assert_array_equal(found.label, found.example)  # classes are in the order of their numbers
+    seen: dict[int, int] = {}
+    for number, row in enumerate(found.input_ids[1:]):
+        part = pieces[number * stride : number * stride + room]
+        middle = [tokenizer.cls_id, *asked, tokenizer.sep_id] if pairs else [tokenizer.cls_id]
+        expected = [*middle, *part, tokenizer.sep_id]
+        assert row[: len(expected)].tolist() == expected
+        assert row[len(expected) :].tolist() == [tokenizer.pad_id] * (12 - len(expected))
+        assert found.token_type_ids[number + 1, begin : begin + len(part)].tolist() == [int(pairs)] * len(
+            part
+        )
+        seen |= dict.fromkeys(range(number * stride, number * stride + len(part)), number)
+    assert sorted(seen) == list(range(len(pieces)))
+    assert found.cut_off == 0
+    logits = np.random.default_rng(0).normal(size=(len(found.example), 2)).astype(np.float32)
+    means = task.of_windows(found, logits)
+    np.testing.assert_allclose(means, [logits[0], logits[1:].mean(axis=0)], rtol=1e-6)
+
+
+def test_texts_that_are_cut_off_are_counted(tmp_path):
+    rows = [{"text": "a b c d e f", "label": 0}, {"text": "a b c d e f g", "label": 1}]
+    task = opened(tmp_path, lines(rows))
+    found = task.features(task.examples(".", "train"), small_tasks.tokenizer(), 8)
+    assert found.cut_off == 1
+    np.testing.assert_array_equal(task.of_windows(found, np.eye(2)), np.eye(2))
+    pairs = [{"first": "a b", "second": "a b c", "label": n} for n in range(2)]
+    task = opened(tmp_path, lines(pairs))
+    for length, cut_off in ((8, 0), (7, 2)):
+        assert task.features(task.examples(".", "train"), small_tasks.tokenizer(), length).cut_off == cut_off
