@@ -76,7 +76,9 @@ class FOLNetConfig(ModelConfig):
         record, which tells users of the sentence head what it predicts.
       labels: names of the labels, in their order; () if they have none. In config.json: `id2label`.
       foreign: JSON of the keys of config.json that belong to other programs, which saving keeps.
-      dtype: name of the type to compute in. Parameters, softmax and sums use at least float32.
+      dtype: name of the type to compute in. Softmax and sums use at least float32.
+      param_dtype: name of the type of the parameters, of which initial values are drawn and those in a
+        directory are loaded.
       remat: what the backward pass recomputes, layer by layer, to save memory: "none"; one of JAX's policies,
         "nothing_saveable" (keeps only a layer's inputs), "dots_saveable" or
         "dots_with_no_batch_dims_saveable" (keeps products over tokens, not those over pairs); or

@@ -36,6 +36,7 @@ from folnet.decoder_layers import DecoderReasoner
 from folnet.distances import OTHER_TEXT, Columns
 from folnet.embeddings import Embeddings
 from folnet.model import diagonal_link, linked_back
+from folnet.outputs import Kernels
 
 
 @struct.dataclass
@@ -67,15 +68,24 @@ class FOLNetTargetDecoder(nn.Module):
         target_ids: Int[Array, "B T"],
         attention_mask: Bool[Array, "B T"] | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D1"], list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]]]:
-        """Returns u_L(x) of the target, whose tokens all have segment 0, and the atoms of all layers."""
+        output_attentions: bool = False,
+    ) -> tuple[
+        Float[Array, "B T D1"],
+        list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]],
+        Kernels | None,
+    ]:
+        """Returns u_L(x) of the target, whose tokens all have segment 0, and atoms and kernels of all layers.
+
+        Kernels, over the input's tokens and then the target's, are None unless requested.
+        """
         inputs, length = encoded.real.shape[1], target_ids.shape[1]
         mask = masks.encoder_decoder(length, encoded.real, attention_mask)
         types = jnp.zeros_like(target_ids)
         unary, relation = base_atoms(embeddings, target_ids, types, mask, inputs, deterministic)
         read = self.reasoner.read_input(encoded.unary, encoded.relation)
-        states, _ = self.reasoner(unary, relation, mask, read, deterministic)
-        return linked_back(self.diagonal, *states[-1], inputs), states
+        states, premises = self.reasoner(unary, relation, mask, read, deterministic)
+        kernels = self.reasoner.kernels(states, premises, mask) if output_attentions else None
+        return linked_back(self.diagonal, *states[-1], inputs), states, kernels
 
     def prefill(self, encoded: Encoded, capacity: int) -> DecodingState:
         """Returns the state before the first token of targets of up to `capacity` tokens."""

@@ -94,7 +94,8 @@ class PredictionHead(nn.Module):
 
     def setup(self):
         self.transform = Linear(self.config, self.config.hidden_size, self.config.hidden_size)
-        self.bias = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
+        dtype = jnp.dtype(self.config.param_dtype)
+        self.bias = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,), dtype)
 
     def __call__(self, unary: Float[Array, "B M D1"], embeddings: Any) -> Float[Array, "B M V"]:
         """Returns logits in at least float32."""

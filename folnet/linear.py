@@ -53,14 +53,19 @@ def normal(initializer_range: float) -> Callable[..., Array]:
 
     def init(key, shape, dtype=jnp.float32):
         deviation = initializer_range if initializer_range >= 0 else math.sqrt(2 / sum(shape))
-        return deviation * jax.random.normal(key, shape, dtype)
+        wide = jnp.promote_types(dtype, jnp.float32)
+        return (deviation * jax.random.normal(key, shape, wide)).astype(dtype)
 
     return init
 
 
 def table(module: Any, name: str, rows: int, width: int) -> Any:
-    """Adds a parameter [rows, width] to a module; returns None if `rows` is 0."""
-    return module.param(name, normal(module.config.initializer_range), (rows, width)) if rows else None
+    """Adds a parameter [rows, width] to a module; returns it in at least float32, or None if `rows` is 0."""
+    if not rows:
+        return None
+    config = module.config
+    found = module.param(name, normal(config.initializer_range), (rows, width), jnp.dtype(config.param_dtype))
+    return found.astype(jnp.promote_types(found.dtype, jnp.float32))
 
 
 class Linear(nn.Module):
@@ -72,8 +77,11 @@ class Linear(nn.Module):
     use_bias: bool = True
 
     def setup(self):
-        self.weight = self.param("weight", normal(self.config.initializer_range), (self.inputs, self.outputs))
-        self.bias: Any = self.param("bias", nn.initializers.zeros, (self.outputs,)) if self.use_bias else None
+        drawn, dtype = normal(self.config.initializer_range), jnp.dtype(self.config.param_dtype)
+        self.weight = self.param("weight", drawn, (self.inputs, self.outputs), dtype)
+        self.bias: Any = None
+        if self.use_bias:
+            self.bias = self.param("bias", nn.initializers.zeros, (self.outputs,), dtype)
 
     @property
     def affine(self) -> Affine:

@@ -175,6 +175,7 @@ class RelationHead(nn.Module):
         rows = jnp.concatenate([atoms, table(self, "rows", own, size)]) if own else atoms
         wide = jnp.promote_types(relation.dtype, jnp.float32)
         rows = normalize(rows.astype(wide), self.config.layer_norm_eps)
-        bias: Any = self.param("bias", nn.initializers.zeros, (self.num_labels,))
+        dtype = jnp.dtype(self.config.param_dtype)
+        bias: Any = self.param("bias", nn.initializers.zeros, (self.num_labels,), dtype)
         alike = jnp.einsum("bdxy,cd->bxyc", relation.astype(wide), rows) / size
         return self.sharpness * alike + bias.astype(wide)[None, None, None]

@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 type Kernels = tuple[Mapping[str, Float[Array, "..."]], ...]
 """By layer, the kernels by operator; see `layers.ReasonerLayer.kernels`."""
 
-_RANKS = {"loss": -1, **dict.fromkeys(("hidden_states", "relation_hidden_states", "attentions"), 1)}
+_ASKED = ("hidden_states", "relation_hidden_states", "attentions")
+_RANKS = {"loss": -1, **{of + name: 1 for of in ("", "decoder_", "encoder_") for name in _ASKED}}
 """The loss comes first and what must be asked for last; 0 for all others, which keep their order."""
 
 

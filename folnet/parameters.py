@@ -52,7 +52,7 @@ def is_head(name: str, expected: Iterable[str]) -> bool:
 def filled(
     model: nn.Module, table: Mapping[str, np.ndarray], what: str, *, key: jax.Array | None = None
 ) -> dict[str, Any]:
-    """Builds a model's float32 parameters from a table with our names "a.b.c".
+    """Builds a model's parameters, of the type in its settings, from a table with our names "a.b.c".
 
     A key initializes the parameters of missing heads; without one they are an error. Errors refer to the
     table as `what`.
@@ -64,7 +64,8 @@ def filled(
     drawn = missing_heads(expected, table) if key is not None else []
     wanted = {name: shape for name, shape in expected.items() if name not in drawn}
     complain(what, model, misfits(wanted, {name: np.shape(array) for name, array in table.items()}))
-    params: dict[str, Any] = {name: jnp.asarray(array, jnp.float32) for name, array in table.items()}
+    config: Any = model.config  # pyrefly: ignore
+    params: dict[str, Any] = {n: jnp.asarray(array, config.param_dtype) for n, array in table.items()}
     if key is not None and drawn:
         params |= draw(model, key, drawn)
     return nest({name: params[name] for name in expected})

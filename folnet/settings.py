@@ -68,6 +68,7 @@ class ModelConfig:
     problem_type: ProblemType | None = None
     pretrain_loss: str = "MLM.NSP"
     dtype: str = "float32"
+    param_dtype: str = "float32"
     labels: tuple[str, ...] = ()
     foreign: str = ""
 
@@ -92,7 +93,8 @@ class ModelConfig:
         if not is_number(self.initializer_range):
             raise misfit("initializer_range", self.initializer_range, "a number")
         _check_pretrain_loss(self.pretrain_loss)
-        _check_dtype(self.dtype)
+        for name in ("dtype", "param_dtype"):
+            _check_dtype(name, getattr(self, name))
         if not (isinstance(self.labels, tuple) and all(isinstance(name, str) for name in self.labels)):
             raise misfit("labels", self.labels, "a tuple of names")
         if self.labels and (len(self.labels), len(set(self.labels))) != (self.num_labels, self.num_labels):
@@ -167,10 +169,10 @@ def _check_pretrain_loss(loss: object) -> None:
         raise misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, separated by dots")
 
 
-def _check_dtype(name: object) -> None:
+def _check_dtype(name: str, value: object) -> None:
     try:
-        floating = isinstance(name, str) and jnp.issubdtype(jnp.dtype(name), jnp.floating)
+        floating = isinstance(value, str) and jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except TypeError:
         floating = False
     if not floating:
-        raise misfit("dtype", name, "the name of a floating-point type, such as 'float32' or 'bfloat16'")
+        raise misfit(name, value, "the name of a floating-point type, such as 'float32' or 'bfloat16'")

@@ -19,9 +19,9 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder import DecodingState, FOLNetDecoder, check_config
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
-from folnet.model import FOLNet, check_text, optional
+from folnet.model import FOLNet, check_text, deduced, optional
 from folnet.objective import check_labels, cross_entropy
-from folnet.outputs import HeadOutput, ModelOutput
+from folnet.outputs import HeadOutput, Kernels, ModelOutput
 from folnet.pretrained import Pretrained
 
 
@@ -38,7 +38,8 @@ class CausalLMOutput(HeadOutput):
 class Seq2SeqLMOutput(ModelOutput):
     """Logits of the word after each token of the target, and the last atoms of target and input.
 
-    Relations of the target's tokens are to the input's tokens, then to the target's.
+    Relations of the target's tokens, and its kernels, are to the input's tokens, then to the target's. Names
+    are those of Hugging Face; fields that must be requested are as in `FOLNetOutput`.
     """
 
     logits: Float[Array, "B T V"]
@@ -47,6 +48,12 @@ class Seq2SeqLMOutput(ModelOutput):
     encoder_last_hidden_state: Float[Array, "B I D1"]
     encoder_relation_hidden_state: Float[Array, "B I I D2"]
     loss: Float[Array, ""] | None = None
+    decoder_hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
+    decoder_relation_hidden_states: tuple[Float[Array, "B T C D2"], ...] | None = None
+    decoder_attentions: Kernels | None = None
+    encoder_hidden_states: tuple[Float[Array, "B I D1"], ...] | None = None
+    encoder_relation_hidden_states: tuple[Float[Array, "B I I D2"], ...] | None = None
+    encoder_attentions: Kernels | None = None
 
 
 class FOLNetForCausalLM(nn.Module, Pretrained):
@@ -119,6 +126,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         deterministic: bool = True,
         *,
         labels: Int[Array, "B T"] | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> Seq2SeqLMOutput:
         """Returns logits of the next word after each token of the target.
 
@@ -134,6 +143,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
           deterministic: False enables dropout, which needs an RNG named "dropout".
           labels: words of the target, at the same positions as their logits; with them, the output also has
             their mean loss. -1 and -100 do not count.
+          output_hidden_states: whether to return the atoms of all layers, of input and target.
+          output_attentions: whether to return the kernels of all operators, likewise.
 
         Raises:
           ValueError: If an argument does not fit.
@@ -141,11 +152,15 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         others = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
         batch, _ = check_text(self.config, "input_ids", input_ids, **others)
         self._check_target(batch, decoder_input_ids, decoder_attention_mask)
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, deterministic)
-        out = self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic)
-        if labels is None:
-            return out
-        return dataclasses.replace(out, loss=_loss(self.config, out.logits, labels, 0))
+        asked = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        encoded, read = self._encode(input_ids, token_type_ids, attention_mask, deterministic, **asked)
+        out = self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic, **asked)
+        names = ("hidden_states", "relation_hidden_states", "attentions")
+        return dataclasses.replace(
+            out,
+            loss=None if labels is None else _loss(self.config, out.logits, labels, 0),
+            **{f"encoder_{name}": getattr(read, name) for name in names},
+        )
 
     def encode(
         self,
@@ -155,11 +170,14 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         deterministic: bool = True,
     ) -> Encoded:
         """Encodes inputs to what the decoder reads."""
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic)
+        return self._encode(input_ids, token_type_ids, attention_mask, deterministic)[0]
+
+    def _encode(self, input_ids, token_type_ids, attention_mask, deterministic, **asked):
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **asked)
         shape = jnp.shape(input_ids)
         real = jnp.ones(shape, bool) if attention_mask is None else jnp.asarray(attention_mask, bool)
         relation: Any = out.relation_hidden_state  # None only for a Transformer
-        return Encoded(out.last_hidden_state, jnp.moveaxis(relation, -1, 1), real)
+        return Encoded(out.last_hidden_state, jnp.moveaxis(relation, -1, 1), real), out
 
     def decode(
         self,
@@ -167,15 +185,24 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         decoder_input_ids: Int[Array, "B T"],
         decoder_attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> Seq2SeqLMOutput:
-        """Like `__call__`, for inputs that are already encoded."""
+        """Like `__call__`, for inputs that are already encoded; the encoder's layers are left out."""
         self._check_target(len(encoded.real), decoder_input_ids, decoder_attention_mask)
         target = (jnp.asarray(decoder_input_ids), optional(decoder_attention_mask, bool))
-        unary, states = self.decoder(self.folnet.embeddings, encoded, *target, deterministic)
+        unary, states, kernels = self.decoder(
+            self.folnet.embeddings, encoded, *target, deterministic, output_attentions
+        )
+        found = deduced(unary, states, output_hidden_states)
         return Seq2SeqLMOutput(
             logits=self.folnet.embeddings.logits(unary),
             last_hidden_state=unary,
-            relation_hidden_state=jnp.moveaxis(states[-1][1], 1, -1),
+            relation_hidden_state=found["relation_hidden_state"],
+            decoder_hidden_states=found["hidden_states"],
+            decoder_relation_hidden_states=found["relation_hidden_states"],
+            decoder_attentions=kernels,
             encoder_last_hidden_state=encoded.unary,
             encoder_relation_hidden_state=jnp.moveaxis(encoded.relation, 1, -1),
         )

@@ -38,7 +38,12 @@ class Normalization(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "B T D1"]) -> Float[Array, "B T D1"]:
-        norm = nn.LayerNorm(epsilon=self.config.layer_norm_eps, use_fast_variance=False, name="affine")
+        norm = nn.LayerNorm(
+            epsilon=self.config.layer_norm_eps,
+            param_dtype=jnp.dtype(self.config.param_dtype),
+            use_fast_variance=False,
+            name="affine",
+        )
         return norm(inputs).astype(self.config.dtype)
 
 

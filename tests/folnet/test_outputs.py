@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import folnet
-from folnet import heads, layers, masks, objective
+from folnet import decoder_layers, heads, layers, masks, objective
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -166,24 +167,29 @@ def test_traced_labels_are_not_checked():
 # ---- kernels
 
 
-def conclusions(layer, u, r, kernels, read):
-    """What each mixer concludes from its kernel: Table 2, with the operators' own premises and writers."""
+def conclusions(layer, u, r, kernels, read, premises=None):
+    """What each mixer concludes from its kernel: Table 2, with the operators' writers and premises.
+
+    The latter are also those of an input, if they are given.
+    """
+    own = decoder_layers.Premises(layer.join.read(u), None, layer.assoc.read(u)[1], layer.trans.read(r))
+    premises = premises or own
 
     def written(name, subscripts, premise):
         made = jnp.einsum(subscripts, kernels[name], premise)
         return getattr(layer, name).writer(made.reshape(*made.shape[:2], -1) if made.ndim == 4 else made)
 
     heads_first = {
-        "assoc": ("bxhs,byhs->bhxy", layer.assoc.read(u)[1]),
+        "assoc": ("bxhs,byhs->bhxy", premises.assoc),
         "prod": ("bxhs,bsxy->bhxy", layer.prod.premise(r)),
-        "trans": ("bhxa,bhay->bhxy", layer.trans.read(r)),
+        "trans": ("bhxa,bhay->bhxy", premises.trans),
     }
     found = {
         name: getattr(layer, name).writer(jnp.einsum(how, kernels[name], of))
         for name, (how, of) in heads_first.items()
     }
     premise = jnp.split(layer.mu.reader.weight, [layer.config.num_attention_heads], axis=1)[1]
-    found["join"] = written("join", "bhxa,bahs->bxhs", layer.join.read(u))
+    found["join"] = written("join", "bhxa,bahs->bxhs", premises.join)
     found["mu"] = written("mu", "bhxa,bsxa->bxhs", jnp.einsum("bdxa,ds->bsxa", r, premise))
     found["cjoin"] = written("cjoin", read, layer.cjoin.premise(r))
     return found
@@ -229,6 +235,54 @@ def test_kernels_are_what_the_operators_weight_premises_with(cls, read):
         kernel = np.asarray(out.attentions[1][name])
         assert (kernel[1][..., 5:] == 0).all()
         np.testing.assert_allclose(kernel.sum(-1)[0], 1, rtol=1e-5)
+
+
+def test_what_an_encoder_decoder_returns_on_request():
+    """The encoder's states and kernels are its own; the decoder's weight premises of input and target."""
+    model = folnet.FOLNetForConditionalGeneration(small.config(num_hidden_layers=2))
+    params = small.draw(model)
+    target = IDS[:, :4]
+
+    @small.quickly
+    def run(params):
+        asked = {"output_attentions": True, "output_hidden_states": True}
+        out = small.apply(model, params, IDS, target, TYPES, MASK, **asked)
+        alone = small.apply(folnet.FOLNet(model.config), params["folnet"], IDS, TYPES, MASK, **asked)
+        bound = model.bind({"params": params})
+        encoded = bound.encode(IDS, TYPES, MASK)
+        mask = masks.encoder_decoder(4, encoded.real, None)
+        reasoner = bound.decoder.reasoner
+        read = reasoner.read_input(encoded.unary, encoded.relation)
+        atoms = (out.decoder_hidden_states[0], jnp.moveaxis(out.decoder_relation_hidden_states[0], -1, 1))
+        states, premises = reasoner(*atoms, mask, read)
+        layer, kept = reasoner.layers[1], premises[1]
+        u, r = layers.normalized(model.config, *states[1])
+        found = conclusions(layer, u, r, out.decoder_attentions[1], "bshxa,bsxa->bxsh", kept)
+        want = {
+            "join": layer.join.conclude(r, kept.join, mask=mask),
+            "mu": layer.mu(r, mask=mask),
+            "cjoin": layer.cjoin.conclude(r, kept.cjoin, mask=mask),
+            "assoc": layer.assoc.conclude(layer.assoc.read(u)[0], kept.assoc),
+            "trans": layer.trans.conclude(r, kept.trans, mask=mask),
+            "prod": layer.prod(u, r),
+        }
+        return out, alone, states, found, want
+
+    out, alone, states, found, want = run(params)
+    for name, array in want.items():
+        np.testing.assert_allclose(found[name], array, atol=2e-5, err_msg=name)
+    for name in ("hidden_states", "relation_hidden_states", "attentions"):
+        chex.assert_trees_all_close(out[f"encoder_{name}"], alone[name], rtol=1e-6, atol=1e-6)
+    chex.assert_trees_all_close(out.decoder_hidden_states, tuple(u for u, _ in states), atol=1e-6)
+    relations = tuple(np.moveaxis(r, 1, -1) for _, r in states)
+    chex.assert_trees_all_close(out.decoder_relation_hidden_states, relations, atol=1e-6)
+    kernel = np.asarray(out.decoder_attentions[0]["join"])  # over 7 tokens of the input and 4 of the target
+    assert (kernel[1][..., 5:7] == 0).all()
+    assert all((kernel[:, :, row, 7 + row + 1 :] == 0).all() for row in range(4))
+    np.testing.assert_allclose(kernel.sum(-1), 1, rtol=1e-5)
+    assert out.keys()[:2] == ("logits", "last_hidden_state")
+    plain = folnet.Seq2SeqLMOutput(*out.to_tuple()[:5])
+    assert len(plain) == 5
 
 
 @pytest.mark.parametrize("fields", [{}, {"relative_position": "t5"}, {"relative_position": "shaw"}])

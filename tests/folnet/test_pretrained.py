@@ -4,6 +4,7 @@ import json
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors
@@ -16,6 +17,7 @@ from tests.folnet import small
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 CONFIG = small.config(operators="j.a")
+IDS = small.tokens()[0]
 CLASSES = (
     FOLNet,
     FOLNetForPreTraining,
@@ -97,6 +99,28 @@ def test_another_class_takes_the_encoder(saved):
     assert model.config.dtype == "bfloat16"
     chex.assert_trees_all_equal(found["folnet"], params["folnet"])
     chex.assert_trees_all_equal(FOLNet.from_pretrained(directory)[1], params["folnet"])
+
+
+@pytest.mark.parametrize("cls", [FOLNetForPreTraining, folnet.FOLNetForCausalLM])
+def test_parameters_of_16_bits(cls, tmp_path):
+    """They are drawn, saved and loaded as such, computed with as their values in 32 bits, and converted."""
+    model = cls(CONFIG.replace(param_dtype="bfloat16"))
+    params = jax.jit(model.init)(jax.random.key(0), IDS)["params"]
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.bfloat16.dtype}
+    model.save_pretrained(tmp_path, params)
+    assert json.loads((tmp_path / "config.json").read_text())["param_dtype"] == "bfloat16"
+    with safetensors.safe_open(tmp_path / "model.safetensors", "numpy") as file:
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
+    found, again = cls.from_pretrained(tmp_path)
+    assert found == model
+    chex.assert_trees_all_equal(again, params)
+    wide, same = cls.from_pretrained(tmp_path, param_dtype="float32")
+    assert {leaf.dtype for leaf in jax.tree.leaves(same)} == {jnp.float32.dtype}
+    chex.assert_trees_all_equal(same, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params))
+    run = jax.jit(lambda model, params: model.apply({"params": params}, IDS)[0], static_argnums=0)
+    np.testing.assert_array_equal(run(model, params), run(wide, same))
+    with pytest.raises(ValueError, match="param_dtype: got 'int8', expected the name of a floating-point"):
+        CONFIG.replace(param_dtype="int8")
 
 
 def test_a_save_over_another_is_whole(saved, monkeypatch):
