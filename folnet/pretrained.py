@@ -42,6 +42,7 @@ AUTO_MAP = {
         ("AutoModelForPreTraining", "FOLNetForPreTraining"),
         ("AutoModelForMaskedLM", "FOLNetForMaskedLM"),
         ("AutoModelForCausalLM", "FOLNetForCausalLM"),
+        ("AutoModelForSeq2SeqLM", "FOLNetForConditionalGeneration"),
         ("AutoModelForSequenceClassification", "FOLNetForSequenceClassification"),
         ("AutoModelForTokenClassification", "FOLNetForTokenClassification"),
         ("AutoModelForMultipleChoice", "FOLNetForMultipleChoice"),

@@ -20,6 +20,7 @@ from experiments.exporting.pretrained import NEW_TOKENS
 from experiments.exporting.writers import of_writer
 from experiments.folnet_language.config import Config
 from experiments.folnet_language.train import abstract_state
+from experiments.folnet_language.writing import words_of
 from experiments.folnet_pretrain import cards, vocabularies
 from experiments.runtime import releasing
 from experiments.runtime.workdir import EXPERIMENT, WorkdirError, read_json
@@ -41,12 +42,13 @@ class Trained:
     config: Config
 
     def save_pretrained(self, directory: Path | str) -> None:
-        """Writes the model, its tokenizer and the tokens that begin and end a text."""
+        """Writes the model, its tokenizer, and the tokens that begin and end a text or are never written."""
         ids = {"bos_token_id": self.tokenizer.cls_id, "eos_token_id": self.tokenizer.sep_id}
         ids |= {"pad_token_id": self.tokenizer.pad_id}
         if self.config.data.pairs:
             ids["decoder_start_token_id"] = self.tokenizer.cls_id
-        settings = ids | {"max_new_tokens": self.config.new_tokens}
+        never = words_of(self.model, self.tokenizer).never
+        settings = ids | {"max_new_tokens": self.config.new_tokens, "suppress_tokens": never}
         self.tokenizer.save_pretrained(directory, closes=self.config.data.pairs)
         write_whole(Path(directory) / GENERATION_FILE, json.dumps(settings, indent=2) + "\n")
         cards.write(directory, self.card())
@@ -65,7 +67,6 @@ class Trained:
             "FOLNet that answers a text with a text" if pairs else "FOLNet language model",
             f"trained by `experiments.folnet_language` of logic-zoo {logic_zoo.__version__}.",
             {"training": {key: f"{value:,}" for key, value in settings.items()}},
-            in_pytorch=not pairs,
         )
 
 

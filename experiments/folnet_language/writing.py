@@ -49,11 +49,21 @@ class Words:
     words: int
     without: tuple[int, ...]
 
+    @property
+    def never(self) -> list[int]:
+        """The ids of all rows that are not written."""
+        return sorted({*self.without, *range(self.words, self.rows)})
+
     def __call__(self, tokens: Int[Array, "R M"], count: Int[Array, ""]) -> Bool[Array, "R V"]:
         """Returns the words that may follow, the same ones everywhere; see `kernels.decoding.Allowed`."""
-        ids = np.arange(self.rows)
-        allowed = (ids < self.words) & ~np.isin(ids, self.without)
+        allowed = ~np.isin(np.arange(self.rows), self.never)
         return jnp.broadcast_to(jnp.asarray(allowed)[None], (tokens.shape[0], self.rows))
+
+
+def words_of(model: Any, tokenizer: WordPieceTokenizer) -> Words:
+    """Returns the constraint of a model and its tokenizer."""
+    without = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id)
+    return Words(model.config.vocab_size, tokenizer.vocab_size, without)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +117,6 @@ class Writer:
         for row, some in enumerate(tokens):
             ids[row, : len(some)] = some
         lengths = np.asarray([len(some) for some in tokens])
-        without = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id)
         if not self.continues:
             options["decoder_start_token_id"] = tokenizer.cls_id
         model: Any = self.model
@@ -118,7 +127,7 @@ class Writer:
             max_new_tokens=new_tokens,
             pad_token_id=tokenizer.pad_id,
             eos_token_id=tokenizer.sep_id,
-            allowed=Words(model.config.vocab_size, tokenizer.vocab_size, without),
+            allowed=words_of(model, tokenizer),
             **options,
         )
         each = options.get("num_return_sequences", 1)

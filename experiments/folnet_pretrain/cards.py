@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from folnet import pretrained
 from logic_zoo.writing import write_whole
 
 FILE = "README.md"
+PIPELINES = ("fill-mask", "text-classification", "text-generation", "token-classification")
+"""Tasks of hubs that are pipelines of `transformers` 5, too; it has none for spans, and none for targets."""
 
 
 def written(
@@ -16,24 +19,22 @@ def written(
     made: str,
     tables: Mapping[str, Mapping[str, str]],
     notes: Sequence[str] = (),
-    *,
-    in_pytorch: bool = True,
 ) -> str:
     """Returns a card, with the settings that hubs read at its start.
 
     Args:
-        model: the flax module.
-        pipeline: the task's name on hubs and in `transformers`; "" if it has none.
+        model: the flax module, of a class that PyTorch opens, too.
+        pipeline: the task's name on hubs; "" if it has none.
         title: the heading.
         made: how the parameters were made, the end of a sentence about the model.
         tables: rows by the heading of each table; a heading that ends with ":" is a line above its table.
         notes: paragraphs before the tables.
-        in_pytorch: whether `transformers` opens the folder.
     """
     name = type(model).__name__
+    auto = next(key for key, of in pretrained.AUTO_MAP.items() if of.endswith(f".{name}"))
     lines = [
         "---",
-        f"library_name: {'transformers' if in_pytorch else 'flax'}",
+        "library_name: transformers",
         *([f"pipeline_tag: {pipeline}"] if pipeline else []),
         "tags: [folnet, jax, flax]",
         "---",
@@ -50,16 +51,22 @@ def written(
         'tokenizer = WordPieceTokenizer.from_pretrained("FOLDER")',
         "```",
         "",
+        "```python",
     ]
-    if in_pytorch and pipeline:
+    if pipeline in PIPELINES:
         lines += [
-            "```python",
             "from transformers import pipeline  # PyTorch",
             "",
             f'answer = pipeline("{pipeline}", model="FOLDER", trust_remote_code=True)',
-            "```",
-            "",
         ]
+    else:
+        lines += [
+            f"from transformers import {auto}, AutoTokenizer  # PyTorch",
+            "",
+            f'model = {auto}.from_pretrained("FOLDER", trust_remote_code=True)',
+            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        ]
+    lines += ["```", ""]
     for note in notes:
         lines += [note, ""]
     for heading, rows in tables.items():

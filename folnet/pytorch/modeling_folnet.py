@@ -1,4 +1,4 @@
-"""FOLNet (Chen, ICLR 2023) for PyTorch: the encoder with its heads, and the language model.
+"""FOLNet (Chen, ICLR 2023) for PyTorch: the encoder with its heads, and the models that write text.
 
     from transformers import AutoModel, AutoTokenizer
 
@@ -21,11 +21,11 @@ from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
-    BaseModelOutputWithPooling,
     CausalLMOutput,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
+    Seq2SeqLMOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
@@ -90,9 +90,9 @@ def softmax(logits, mask):
     return logits.softmax(-1).masked_fill(~mask, 0)
 
 
-def within(relation, mask):
-    """Relations, in a decoder 0 to the tokens that x may not attend to (Appendix A.5)."""
-    return relation if mask is None or mask.shape[2] == 1 else relation.masked_fill(~mask, 0)
+def after(given, own, dim):
+    """What an input has and then what the target has itself, along an axis of tokens."""
+    return own if given is None else torch.cat((given, own), dim)
 
 
 def activate(values, name):
@@ -119,7 +119,11 @@ class Affine(nn.Module):
 
 
 class Operator(nn.Module):
-    """A row of Table 2."""
+    """A row of Table 2.
+
+    Arguments are u(x), u(x, y), the mask of the tokens a, and in a decoder `given`: the premise, or the
+    kernel of cjoin, of an input's tokens, which come before its own.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -142,9 +146,10 @@ class Join(Operator):
         self.premise = Affine(config.hidden_size, self.width)
         self.writer = Affine(self.width, config.hidden_size)
 
-    def forward(self, u, r, mask):
+    def forward(self, u, r, mask, given=None):
         kernel = self.dropped(softmax(self.kernel.pairs(r), mask))
-        return self.writer(torch.einsum("bhxa,bahs->bxhs", kernel, self.heads(self.premise(u))).flatten(2))
+        premise = after(given, self.heads(self.premise(u)), 1)
+        return self.writer(torch.einsum("bhxa,bahs->bxhs", kernel, premise).flatten(2))
 
 
 class Mu(Operator):
@@ -155,7 +160,7 @@ class Mu(Operator):
         self.reader = Affine(config.relation_size, config.num_attention_heads + config.head_size, bias=False)
         self.writer = Affine(self.width, config.hidden_size)
 
-    def forward(self, u, r, mask):
+    def forward(self, u, r, mask, given=None):
         sizes = (self.config.num_attention_heads, self.config.head_size)
         logits, premise = self.reader.pairs(r).split(sizes, dim=1)
         return self.writer(torch.einsum("bhxa,bsxa->bxhs", softmax(logits, mask), premise).flatten(2))
@@ -164,21 +169,26 @@ class Mu(Operator):
 class CJoin(Operator):
     """u(x) <- K(a), v(x, a), or as released v(a, x)."""
 
-    def __init__(self, config):
+    def __init__(self, config, decodes):
         super().__init__(config)
+        self.decodes = decodes
         self.kernel = Affine(config.hidden_size, self.width, bias=False)
         self.premise = Affine(config.relation_size, config.head_size)
         self.writer = Affine(self.width, config.hidden_size)
 
-    def forward(self, u, r, mask):
-        sizes = (self.config.head_size, self.config.num_attention_heads)
-        logits = self.kernel(u).unflatten(-1, sizes).permute(0, 2, 3, 1)
-        if mask is not None and mask.shape[2] > 1:  # a decoder, in which each x has other tokens
+    def logits(self, values):
+        return values.unflatten(-1, (self.config.head_size, self.config.num_attention_heads)).permute(
+            0, 2, 3, 1
+        )
+
+    def forward(self, u, r, mask, given=None):
+        logits, premise = after(given, self.logits(self.kernel(u)), 3), self.premise.pairs(r)
+        if self.decodes:  # each x has other tokens
             kernel = self.dropped(softmax(logits[:, :, :, None], mask[:, :, None]))
-            return self.writer(torch.einsum("bshxa,bsxa->bxsh", kernel, self.premise.pairs(r)).flatten(2))
+            return self.writer(torch.einsum("bshxa,bsxa->bxsh", kernel, premise).flatten(2))
         kernel = self.dropped(softmax(logits, mask))
-        premise = "bsxa" if self.config.cjoin == "paper" else "bsax"
-        return self.writer(torch.einsum(f"bsha,{premise}->bxsh", kernel, self.premise.pairs(r)).flatten(2))
+        axes = "bsxa" if self.config.cjoin == "paper" else "bsax"
+        return self.writer(torch.einsum(f"bsha,{axes}->bxsh", kernel, premise).flatten(2))
 
 
 class Assoc(Operator):
@@ -189,10 +199,10 @@ class Assoc(Operator):
         self.reader = Affine(config.hidden_size, 2 * self.width)
         self.writer = Affine(config.num_attention_heads, config.relation_size)
 
-    def forward(self, u, r, mask):
+    def forward(self, u, r, mask, given=None):
         kernel, premise = map(self.heads, self.reader(u).chunk(2, dim=-1))
         kernel = kernel * self.config.head_size**-0.5
-        return self.writer.pairs(torch.einsum("bxhs,byhs->bhxy", kernel, premise))
+        return self.writer.pairs(torch.einsum("bxhs,byhs->bhxy", kernel, after(given, premise, 1)))
 
 
 class Trans(Operator):
@@ -203,9 +213,12 @@ class Trans(Operator):
         self.reader = Affine(config.relation_size, 2 * config.relation_size, bias=False)
         self.writer = Affine(config.relation_size, config.relation_size)
 
-    def forward(self, u, r, mask):
+    def forward(self, u, r, mask, given=None):
+        """An input has no relations to the target: its premise is 0 there (the two-part trans of A.5)."""
         logits, premise = self.reader.pairs(r).chunk(2, dim=1)
-        return self.writer.pairs(self.dropped(softmax(logits, mask)) @ premise)
+        if given is not None:
+            given = functional.pad(given, (0, premise.shape[3] - given.shape[3]))
+        return self.writer.pairs(self.dropped(softmax(logits, mask)) @ after(given, premise, 2))
 
 
 class Prod(Operator):
@@ -217,7 +230,7 @@ class Prod(Operator):
         self.premise = Affine(config.relation_size, config.head_size)
         self.writer = Affine(config.num_attention_heads, config.relation_size)
 
-    def forward(self, u, r, mask):
+    def forward(self, u, r, mask, given=None):
         kernel = self.heads(self.kernel(u)) * self.config.head_size**-0.5
         return self.writer.pairs(torch.einsum("bxhs,bsxy->bhxy", kernel, self.premise.pairs(r)))
 
@@ -244,7 +257,9 @@ class Boolean(nn.Module):
         return self.concluded(u, "forward")
 
     def pairs(self, r):
-        converse = r.transpose(2, 3)
+        """The converse of a relation to an input's tokens, which come first, is 0."""
+        rows, columns = r.shape[2:]
+        converse = functional.pad(r[..., columns - rows :].transpose(2, 3), (columns - rows, 0))
         return self.concluded(torch.cat((r, converse), dim=1), "pairs") + self.clause_skip.pairs(converse)
 
 
@@ -253,19 +268,38 @@ BINARY = {"a": ("assoc", Assoc), "t": ("trans", Trans), "p": ("prod", Prod)}
 
 
 class Layer(nn.Module):
-    """One step of forward chaining, equation (3): the mixers, then the boolean operators."""
+    """One step of forward chaining, equation (3): the mixers, then the boolean operators.
 
-    def __init__(self, config):
+    A decoder's layer keeps relations 0 where x may not attend to y, and may read an input (Appendix A.5).
+    """
+
+    def __init__(self, config, decodes=False, reads_input=False):
         super().__init__()
-        self.config = config
+        self.config, self.decodes = config, decodes
         unary, binary = config.operators.split(".")
         self.unary = [UNARY[letter][0] for letter in unary]
         self.binary = [BINARY[letter][0] for letter in binary]
         for name, kind in [UNARY[letter] for letter in unary] + [BINARY[letter] for letter in binary]:
-            self.add_module(name, kind(config))
+            self.add_module(name, CJoin(config, decodes) if kind is CJoin else kind(config))
         d1, d2 = config.hidden_size, config.relation_size
         self.bool_unary = Boolean(config, d1, config.intermediate_size, d1)
         self.bool_binary = Boolean(config, 2 * d2, config.relation_intermediate_size, d2, skip=d2)
+        if reads_input:
+            width = config.num_attention_heads * config.head_size
+            for name in {"join", "cjoin", "assoc"}.intersection(self.unary + self.binary):
+                self.add_module(f"{name}_input", Affine(d1, width, bias=name != "cjoin"))
+            if "trans" in self.binary:
+                self.trans_input = Affine(d2, d2, bias=False)
+
+    def read_input(self, unary, relation):
+        """What the operators read of an input's last atoms, by their names."""
+        how = {
+            "join": lambda: self.join.heads(self.join_input(unary)),
+            "cjoin": lambda: self.cjoin.logits(self.cjoin_input(unary)),
+            "assoc": lambda: self.assoc.heads(self.assoc_input(unary)),
+            "trans": lambda: self.trans_input.pairs(relation),
+        }
+        return {name: read() for name, read in how.items() if name in self.unary + self.binary}
 
     def normalized(self, unary, relation):
         eps = self.config.layer_norm_eps
@@ -274,29 +308,36 @@ class Layer(nn.Module):
     def dropped(self, values):
         return functional.dropout(values, self.config.hidden_dropout_prob, self.training)
 
-    def forward(self, unary, relation, mask):
+    def within(self, relation, mask):
+        return relation.masked_fill(~mask, 0) if self.decodes else relation
+
+    def mixed(self, names, u, r, mask, read):
+        return self.dropped(sum(getattr(self, name)(u, r, mask, read.get(name)) for name in names))
+
+    def forward(self, unary, relation, mask, encoded=None):
         u, r = self.normalized(unary, relation)
+        read = {} if encoded is None else self.read_input(*encoded)
         if self.unary:
-            unary = unary + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.unary))
+            unary = unary + self.mixed(self.unary, u, r, mask, read)
         if self.binary:
-            relation = relation + self.dropped(sum(getattr(self, name)(u, r, mask) for name in self.binary))
-        relation = within(relation, mask)
+            relation = relation + self.mixed(self.binary, u, r, mask, read)
+        relation = self.within(relation, mask)
         u, r = self.normalized(unary, relation)
         unary = unary + self.dropped(self.bool_unary(u))
-        return unary, within(relation + self.dropped(self.bool_binary.pairs(r)), mask)
+        return unary, self.within(relation + self.dropped(self.bool_binary.pairs(r)), mask)
 
 
 class Reasoner(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, decodes=False, reads_input=False):
         super().__init__()
         self.config = config
         for number in range(config.num_hidden_layers):
-            self.add_module(f"layers_{number}", Layer(config))
+            self.add_module(f"layers_{number}", Layer(config, decodes, reads_input))
 
-    def forward(self, unary, relation, mask):
+    def forward(self, unary, relation, mask, encoded=None):
         states = [(unary, relation)]
         for layer in self.children():
-            states.append(layer(*states[-1], mask))
+            states.append(layer(*states[-1], mask, encoded))
         states[-1] = layer.normalized(*states[-1])
         return states
 
@@ -331,12 +372,7 @@ class Embeddings(nn.Module):
 
     def forward(self, input_ids, token_type_ids, inputs_embeds, relation_ids, positions=None, first=True):
         """Both atoms; `positions` [b, x] for absolute ones, and `first` for those that [CLS] has alone."""
-        length = token_type_ids.shape[1]
-        unary = self.type[token_type_ids]
-        if input_ids is not None:
-            unary = unary + self.word[input_ids]
-        if self.position is not None:
-            unary = unary + self.position[slice(length) if positions is None else positions]
+        unary = self.properties(input_ids, token_type_ids, positions)
         if inputs_embeds is not None:
             unary = unary + inputs_embeds
         relation = self.relations(token_type_ids, first).movedim(-1, 1).expand(len(unary), -1, -1, -1)
@@ -344,11 +380,36 @@ class Embeddings(nn.Module):
             given = relation_ids.reshape(*relation_ids.shape[:3], -1)
             rows = self.relation[given.clamp(min=0)] * (given >= 0)[..., None]
             relation = relation + rows.sum(3).movedim(-1, 1)
-        if self.diagonal is not None:
-            relation = relation + torch.diag_embed(self.diagonal(unary).transpose(1, 2))
+        return self.finished(unary, self.linked(unary, relation))
+
+    def of_target(self, input_ids, inputs):
+        """Both atoms of a target, whose relations are to `inputs` tokens of an input and then to its own."""
+        types = torch.zeros_like(input_ids)
+        unary = self.properties(input_ids, types)
+        own = self.relations(types, first=False).movedim(-1, 1).expand(len(unary), -1, -1, -1)
+        across = own.new_zeros(self.config.relation_size)
+        if self.config.relative_position == "folnet":
+            across = self.relative[self.config.max_distance]  # as between segments
+        across = across[None, :, None, None].expand(len(unary), -1, own.shape[2], inputs)
+        return self.finished(unary, torch.cat((across, self.linked(unary, own)), 3))
+
+    def properties(self, input_ids, types, positions=None):
+        unary = self.type[types]
+        if input_ids is not None:
+            unary = unary + self.word[input_ids]
+        if self.position is not None:
+            unary = unary + self.position[slice(types.shape[1]) if positions is None else positions]
+        return unary
+
+    def linked(self, unary, relation):
+        if self.diagonal is None:
+            return relation
+        return relation + torch.diag_embed(self.diagonal(unary).transpose(1, 2))
+
+    def finished(self, *atoms):
         eps, rate = self.config.layer_norm_eps, self.config.hidden_dropout_prob
-        unary, relation = normalize(unary, eps), normalize(relation, eps, dim=1)
-        return tuple(functional.dropout(atoms, rate, self.training) for atoms in (unary, relation))
+        normal = (normalize(values, eps, dim) for values, dim in zip(atoms, (-1, 1), strict=True))
+        return tuple(functional.dropout(values, rate, self.training) for values in normal)
 
     def relations(self, types, first):
         """The base atom of each pair before normalization, [b, x, y, d]."""
@@ -392,23 +453,40 @@ class FOLNetPreTrainedModel(PreTrainedModel):
                 parameter.data.normal_(0.0, scale)
 
 
+def linked_back(diagonal, unary, relation):
+    """Properties with what the diagonal of a token's own relations adds to them."""
+    if diagonal is None:
+        return unary
+    own = relation[..., relation.shape[3] - relation.shape[2] :]
+    return unary + diagonal(own.diagonal(dim1=2, dim2=3).transpose(1, 2))
+
+
 class Deducing(FOLNetPreTrainedModel):
     """Base atoms and L steps of deduction, without a head."""
 
-    def __init__(self, config):
+    def __init__(self, config, decodes=False):
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        self.reasoner = Reasoner(config)
+        self.reasoner = Reasoner(config, decodes)
         self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
 
     def deduced(self, unary, relation, mask, output_hidden_states):
-        """The properties after the last step, and after all of them if they are asked for."""
+        """The last atoms, and the properties after all steps if they are asked for."""
         states = self.reasoner(unary, relation, mask)
         hidden = tuple(u for u, _ in states) if output_hidden_states else None
         unary, relation = states[-1]
-        if self.diagonal is not None:
-            unary = unary + self.diagonal(relation.diagonal(dim1=2, dim2=3).transpose(1, 2))
-        return {"last_hidden_state": unary, "hidden_states": hidden}
+        found = {"last_hidden_state": linked_back(self.diagonal, unary, relation), "hidden_states": hidden}
+        return found, relation.movedim(1, -1)
+
+
+@dataclass
+class FOLNetOutput(ModelOutput):
+    """The properties and relations of tokens, [b, x, d] and [b, x, y, d], and the pooled first token."""
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    relation_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple | None = None
 
 
 class FOLNet(Deducing):
@@ -427,9 +505,14 @@ class FOLNet(Deducing):
         inputs_embeds=None,
         relation_ids=None,
         output_hidden_states=None,
+        output_attentions=None,
         return_dict=None,
     ):
         """Without a mask, padding takes part in every softmax, as in the models that the paper released."""
+        if output_attentions:
+            raise ValueError(
+                "output_attentions: got True, expected False (kernels are outputs of the JAX model)"
+            )
         if input_ids is None and inputs_embeds is None:
             raise ValueError("input_ids, inputs_embeds: got None for both, expected at least one")
         shape = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
@@ -437,9 +520,9 @@ class FOLNet(Deducing):
             token_type_ids = torch.zeros(shape, dtype=torch.long, device=self.device)
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
         atoms = self.embeddings(input_ids, token_type_ids, inputs_embeds, relation_ids)
-        found = self.deduced(*atoms, mask, output_hidden_states)
+        found, relation = self.deduced(*atoms, mask, output_hidden_states)
         pooled = torch.tanh(self.pooler(found["last_hidden_state"][:, 0]))
-        out = BaseModelOutputWithPooling(pooler_output=pooled, **found)
+        out = FOLNetOutput(pooler_output=pooled, relation_hidden_state=relation, **found)
         return out if return_dict is not False else out.to_tuple()
 
 
@@ -635,6 +718,11 @@ class FOLNetForQuestionAnswering(Headed):
         return self.answered(out, self.heads(out), (start_positions, end_positions), return_dict)
 
 
+def causal(length, device):
+    """The mask [1, 1, x, y] of y at most x."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
 class FOLNetDecoder(Deducing):
     """The decoder-only model of Appendix A.5: each token deduces from itself and those before it.
 
@@ -642,7 +730,7 @@ class FOLNetDecoder(Deducing):
     """
 
     def __init__(self, config):
-        super().__init__(config)
+        super().__init__(config, decodes=True)
         self.post_init()
 
     def forward(
@@ -658,11 +746,10 @@ class FOLNetDecoder(Deducing):
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         real = (torch.ones_like(input_ids) if attention_mask is None else attention_mask).bool()
-        mask = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()[None, None]
-        mask = mask & real[:, None, None, :]
+        mask = causal(length, input_ids.device) & real[:, None, None, :]
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)
         unary, relation = self.embeddings(input_ids, token_type_ids, None, None, positions, first=False)
-        found = self.deduced(unary, within(relation, mask), mask, output_hidden_states)
+        found, _ = self.deduced(unary, relation.masked_fill(~mask, 0), mask, output_hidden_states)
         out = BaseModelOutput(**found)
         return out if return_dict is not False else out.to_tuple()
 
@@ -693,4 +780,92 @@ class FOLNetForCausalLM(FOLNetPreTrainedModel, GenerationMixin):
         logits = out.last_hidden_state @ self.folnet.embeddings.word.T
         loss = None if labels is None else classified(logits[:, :-1], labels[:, 1:])
         answer = CausalLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
+        return answer if return_dict is not False else answer.to_tuple()
+
+
+class FOLNetTargetDecoder(nn.Module):
+    """The decoder of Appendix A.5 that reads an input; its base atoms are from the encoder's tables."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.reasoner = Reasoner(config, decodes=True, reads_input=True)
+        self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
+
+    def forward(self, embeddings, encoded, target_ids, mask):
+        unary, relation = embeddings.of_target(target_ids, encoded[0].shape[1])
+        states = self.reasoner(unary, relation.masked_fill(~mask, 0), mask, encoded)
+        return linked_back(self.diagonal, *states[-1]), tuple(u for u, _ in states)
+
+
+class FOLNetForConditionalGeneration(FOLNetPreTrainedModel, GenerationMixin):
+    """A target given an input. Generation encodes once, and reads the whole target for each word."""
+
+    _is_stateful = False
+
+    def __init__(self, config):
+        config.is_encoder_decoder = True
+        super().__init__(config)
+        self.folnet = FOLNet(config)
+        self.decoder = FOLNetTargetDecoder(config)
+        self.post_init()
+
+    def get_encoder(self, *_, **__):
+        return self.folnet
+
+    def prepare_inputs_for_generation(
+        self, input_ids, encoder_outputs=None, attention_mask=None, decoder_attention_mask=None, **kwargs
+    ):
+        return {
+            "decoder_input_ids": input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "encoder_outputs": encoder_outputs,
+            "attention_mask": attention_mask,
+        }  # `kwargs` has what the encoder alone reads, and `generate` looks for its name
+
+    def prepare_decoder_input_ids_from_labels(self, labels):
+        """Targets from their words: after the start token, all but the last; data collators call it."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError("config: got no decoder_start_token_id or pad_token_id, expected both")
+        targets = torch.cat((labels.new_full((len(labels), 1), start), labels[:, :-1]), 1)
+        return targets.masked_fill(targets < 0, pad)
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        token_type_ids=None,
+        decoder_input_ids=None,
+        decoder_attention_mask=None,
+        encoder_outputs=None,
+        labels=None,
+        output_hidden_states=None,
+        return_dict=None,
+    ):
+        """`labels` are the words of the target at the places of their logits; -1 and -100 do not count."""
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ValueError("decoder_input_ids: got None, expected a target or labels")
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if encoder_outputs is None:
+            encoder_outputs = self.folnet(
+                input_ids, attention_mask, token_type_ids, output_hidden_states=output_hidden_states
+            )
+        unary, relation = encoder_outputs.last_hidden_state, encoder_outputs.relation_hidden_state
+        real = unary.new_ones(unary.shape[:2]) if attention_mask is None else attention_mask
+        length = decoder_input_ids.shape[1]
+        own = causal(length, unary.device).expand(len(unary), -1, -1, -1)
+        if decoder_attention_mask is not None:
+            own = own & decoder_attention_mask.bool()[:, None, None, :]
+        mask = torch.cat((real.bool()[:, None, None, :].expand(-1, -1, length, -1), own), 3)
+        encoded = (unary, relation.movedim(-1, 1))
+        target, hidden = self.decoder(self.folnet.embeddings, encoded, decoder_input_ids, mask)
+        logits = target @ self.folnet.embeddings.word.T
+        answer = Seq2SeqLMOutput(
+            loss=None if labels is None else classified(logits, labels),
+            logits=logits,
+            decoder_hidden_states=hidden if output_hidden_states else None,
+            encoder_last_hidden_state=unary,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+        )
         return answer if return_dict is not False else answer.to_tuple()

@@ -77,7 +77,10 @@ def test_models_learn_what_the_data_has(tmp_path, kind, cls, head):
     assert all((leaf != 0).any() for leaf in jax.tree.leaves(head_gradient))
     text = card.written(config.resolved(3), made, found, {"step": 1})
     assert (f"pipeline_tag: {cls.pipeline}\n" in text) == bool(cls.pipeline)
-    assert ("from transformers import pipeline" in text) == bool(cls.pipeline)
+    assert ("from transformers import pipeline" in text) == (kind == "words")
+    assert (f"import AutoModelFor{head.removeprefix('FOLNetFor')}, AutoTokenizer" in text) == (
+        kind != "words"
+    )
 
 
 def test_a_vocabulary_is_learned_from_all_texts(tmp_path):

@@ -50,12 +50,15 @@ def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tm
     begin = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id, "pad_token_id": 0}
     begin |= {"decoder_start_token_id": tokenizer.cls_id} if config.data.pairs else {}
     found = json.loads((tmp_path / load.GENERATION_FILE).read_text())
-    assert found == {**begin, "max_new_tokens": config.new_tokens}
+    never = [0, tokenizer.cls_id, tokenizer.mask_id]
+    never += range(tokenizer.vocab_size, config.model.vocab_size)
+    assert found == {**begin, "max_new_tokens": config.new_tokens, "suppress_tokens": sorted(never)}
     assert not load.is_run(tmp_path)
     card = (tmp_path / cards.FILE).read_text(encoding="utf-8")
     tag = "text2text-generation" if config.data.pairs else "text-generation"
     assert f"pipeline_tag: {tag}\n" in card
     assert ("from transformers import pipeline" in card) != config.data.pairs
+    assert ("from transformers import AutoModelForSeq2SeqLM, AutoTokenizer" in card) == config.data.pairs
     assert "| updates | 4 |\n" in card
     (tmp_path / cards.FILE).write_text("mine", encoding="utf-8")
     load.load(workdir).save_pretrained(tmp_path)

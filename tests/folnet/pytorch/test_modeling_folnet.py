@@ -74,7 +74,8 @@ def test_classes_have_the_names_in_the_settings():
     tree = ast.parse(CODE.read_text(encoding="utf-8"))
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     named = {name.removeprefix("modeling_folnet.") for name in pretrained.AUTO_MAP.values()}
-    assert named == {cls.__name__ for cls in (*HEADS, folnet.FOLNetForCausalLM)} | {"FOLNetConfig"}
+    writers = (folnet.FOLNetForCausalLM, folnet.FOLNetForConditionalGeneration)
+    assert named == {cls.__name__ for cls in (*HEADS, *writers)} | {"FOLNetConfig"}
     assert named <= defined
 
 
@@ -88,7 +89,7 @@ def test_calls_name_all_of_their_arguments():
         for function in each.body
         if isinstance(function, ast.FunctionDef) and function.name == "forward"
     }
-    for cls in (*HEADS, folnet.FOLNetForCausalLM):
+    for cls in (*HEADS, folnet.FOLNetForCausalLM, folnet.FOLNetForConditionalGeneration):
         arguments = calls.get(cls.__name__, calls["Headed"])
         names = [argument.arg for argument in arguments.args[1:4]]
         assert names == ["input_ids", "attention_mask", "token_type_ids"]
@@ -137,9 +138,8 @@ def test_pytorch_computes_the_same_and_saves_what_jax_opens(name, cls, transform
         want = computed(params, jax.tree.map(jnp.asarray, batch))
         with torch.no_grad():
             found = theirs(**{key: torch.tensor(of) for key, of in batch.items()})
-        names = [name for name in want if name != "relation_hidden_state"]
-        assert set(names) == set(found.keys())
-        for name in names:
+        assert set(want) == set(found.keys())
+        for name in want:
             one, other = found[name].numpy(), np.asarray(want[name])
             if masked and other.shape[1] == 7:  # what is at padding is nobody's
                 other, one = other[MASK == 1], one[MASK == 1]
@@ -245,6 +245,80 @@ def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
         assert (np.asarray(ours.sequences)[:, length:] == pad).all()
 
 
+def conditional(transformers, folder, **fields):
+    """Returns the encoder-decoder of both sides, and its parameters."""
+    model = folnet.FOLNetForConditionalGeneration(small.config(**fields))
+    params = small.draw(model)
+    model.save_pretrained(folder, params)
+    theirs, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        folder, output_loading_info=True, trust_remote_code=True, local_files_only=True
+    )
+    assert not any(info.values())
+    return model, params, theirs.eval()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["as published", "all else", "jc.tp"])
+def test_the_encoder_decoder_is_the_same(name, transformers, tmp_path):
+    """Logits of targets of several lengths, with padding on both sides, the loss, and the directory."""
+    torch = pytest.importorskip("torch")
+    fields = SETTINGS.get(name, {"operators": name, "relative_position": "none"})
+    model, params, theirs = conditional(
+        transformers, tmp_path, **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **fields}
+    )
+    ids, types = map(np.asarray, small.tokens())
+    target = np.roll(ids, 1, 1)[:, :5].astype(np.int64)
+    kept = np.asarray([[1] * 5, [1] * 3 + [0] * 2])
+    masks = {"attention_mask": MASK, "decoder_attention_mask": kept, "token_type_ids": types}
+    for length, more in ((5, masks), (5, {}), (1, {"attention_mask": MASK})):
+        batch = {"input_ids": ids, "decoder_input_ids": target[:, :length], **more}
+        want = small.apply(model, params, **jax.tree.map(jnp.asarray, batch))
+        with torch.no_grad():
+            found = theirs(**{key: torch.tensor(of) for key, of in batch.items()})
+        real = kept[:, :length] == 1 if "decoder_attention_mask" in more else np.ones((2, length), bool)
+        np.testing.assert_allclose(found.logits.numpy()[real], np.asarray(want.logits)[real], atol=1e-5)
+    labels = np.where(kept, target, -100)
+    batch = {"input_ids": ids, "decoder_input_ids": target, "labels": labels, **masks}
+    want = small.apply(model, params, **jax.tree.map(jnp.asarray, batch)).loss
+    loss = theirs(**{key: torch.tensor(of) for key, of in batch.items()}).loss
+    np.testing.assert_allclose(loss.item(), want, rtol=1e-5)
+    loss.backward()
+    layer = theirs.decoder.reasoner.layers_0
+    assert all(of.grad is not None for part in (layer.join, layer.join_input) for of in part.parameters())
+    theirs.config.decoder_start_token_id, theirs.config.pad_token_id = 3, 0
+    made = theirs.prepare_decoder_input_ids_from_labels(torch.tensor(labels))
+    np.testing.assert_array_equal(made, np.where(np.roll(labels, 1, 1) < 0, 0, np.roll(labels, 1, 1)).clip(0)
+                                  * (np.arange(5) > 0) + 3 * (np.arange(5) == 0))  # fmt: skip
+    theirs.save_pretrained(tmp_path / "theirs")
+    again, same = folnet.FOLNetForConditionalGeneration.from_pretrained(tmp_path / "theirs")
+    assert again.config.replace(foreign="") == model.config
+    chex.assert_trees_all_equal(same, params)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_targets_are_those_of_transformers(beams, transformers, tmp_path):
+    """Greedy and by beams, of inputs with padding, until an end token or the most."""
+    torch = pytest.importorskip("torch")
+    model, params, theirs = conditional(transformers, tmp_path, num_hidden_layers=2)
+    ids, mask = np.asarray(small.tokens()[0]), jnp.asarray(MASK)
+    pad = model.config.vocab_size - 1
+    options: dict[str, Any] = {"max_new_tokens": 6, "pad_token_id": pad, "decoder_start_token_id": 2}
+    options |= {"num_beams": beams}
+    free = folnet.generate_from(model, params, jnp.asarray(ids), attention_mask=mask, **options)
+    end = int(free.sequences[0, 3])  # which one text has and the other may not
+    ends: tuple[dict[str, Any], ...] = ({}, {"eos_token_id": end})
+    for some in ends:
+        ours = folnet.generate_from(model, params, jnp.asarray(ids), attention_mask=mask, **options, **some)
+        penalty = {"length_penalty": 0.0} if beams > 1 else {}
+        given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(MASK)}
+        given["token_type_ids"] = torch.zeros_like(given["input_ids"])  # as tokenizers give them
+        found = theirs.generate(**given, do_sample=False, use_cache=False, **options, **some, **penalty)
+        length = found.shape[1]
+        np.testing.assert_array_equal(found.numpy(), np.asarray(ours.sequences)[:, :length])
+        assert (np.asarray(ours.sequences)[:, length:] == pad).all()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_pipeline_continues_a_text(transformers, tmp_path):
     """As the writer of a language model does, of texts that begin with [CLS] and do not end."""
@@ -294,10 +368,10 @@ def test_a_pipeline_answers(transformers, tmp_path):
 def test_a_directory_keeps_the_code_of_others(tmp_path):
     """An `auto_map` that is not ours stays a foreign key of settings without our code."""
     other = json.dumps({"auto_map": {"AutoModel": "mine.Model"}})
-    model = folnet.FOLNetForConditionalGeneration(small.config(operators="j.", foreign=other))
+    model = folnet.FOLNetDecoder(small.config(operators="j.", foreign=other))
     model.save_pretrained(tmp_path, small.draw(model))
     assert not (tmp_path / pretrained.CODE_FILE).exists()
-    assert folnet.FOLNetForConditionalGeneration.from_pretrained(tmp_path)[0] == model
+    assert folnet.FOLNetDecoder.from_pretrained(tmp_path)[0] == model
     encoder = folnet.FOLNetForMaskedLM(model.config)
     encoder.save_pretrained(tmp_path / "encoder", small.draw(encoder))
     described = json.loads((tmp_path / "encoder" / "config.json").read_text(encoding="utf-8"))
