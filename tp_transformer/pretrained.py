@@ -1,6 +1,7 @@
 """Models in a directory, in the layout of the Hugging Face ecosystem, with their characters.
 
-The files are config.json, model.safetensors and vocabulary.json:
+The files are config.json, model.safetensors and vocabulary.json, and for PyTorch's `transformers` `CODE_FILE`
+and a tokenizer:
 
     model.save_pretrained("tp-small", params, vocabulary)
     model, params = TPTransformer.from_pretrained("tp-small")
@@ -26,12 +27,33 @@ from flax import linen as nn
 from flax import traverse_util
 
 from logic_zoo import folders, hub
+from logic_zoo.writing import write_whole
 from tp_transformer.mathematics.vocabulary import Vocabulary
 
 MODEL_TYPE = "tp_transformer"
 """`model_type` in config.json, of both architectures."""
 
+CODE_FILE = "modeling_tp_transformer.py"
+"""The model for `transformers`."""
+AUTO_MAP = {
+    auto: f"{CODE_FILE.removesuffix('.py')}.{cls}"
+    for auto, cls in (("AutoConfig", "TPTransformerConfig"), ("AutoModelForSeq2SeqLM", "EncoderDecoder"))
+}
+
 _DTYPES = ("dtype", "param_dtype")
+_FOREIGN = (
+    "auto_map",
+    "binds_roles",
+    "transformers_version",
+    "is_encoder_decoder",
+    "tie_word_embeddings",
+    "use_cache",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "eos_token_id",
+    "pad_token_id",
+)
+"""Keys of config.json for `transformers`, which say nothing that our settings and architecture do not."""
 
 
 class Pretrained:
@@ -44,7 +66,10 @@ class Pretrained:
         params: Mapping[str, Any],
         vocabulary: Vocabulary | None = None,
     ) -> None:
-        """Writes config.json, model.safetensors, and vocabulary.json if there is a vocabulary.
+        """Writes config.json, model.safetensors and `CODE_FILE`, and a vocabulary's files if there is one.
+
+        `AutoModelForSeq2SeqLM.from_pretrained(directory, trust_remote_code=True)` of `transformers` opens it
+        in PyTorch, and `AutoTokenizer` the vocabulary.
 
         Args:
           directory: created if it does not exist.
@@ -61,8 +86,12 @@ class Pretrained:
         check_vocabulary(self, vocabulary)
         if vocabulary is not None:
             vocabulary.save(directory)
-        weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-        folders.write(directory, MODEL_TYPE, type(self).__name__, settings(self), weights)
+            vocabulary.save_tokenizer(directory)
+        weights = safetensors.numpy.save(table, metadata={"format": "pt"})  # as PyTorch names and shapes them
+        code, name = Path(__file__).parent / "pytorch" / CODE_FILE, type(self).__name__
+        write_whole(Path(directory) / CODE_FILE, code.read_text(encoding="utf-8"))
+        others = {"auto_map": AUTO_MAP, "binds_roles": self.binds_roles}
+        folders.write(directory, MODEL_TYPE, name, settings(self) | others, weights)
 
     @nn.nowrap
     def push_to_hub(
@@ -106,6 +135,7 @@ class Pretrained:
         directory = hub.directory_of(directory, revision)
         kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
         _, architecture, fields = folders.read(directory, (MODEL_TYPE,), "a TP-Transformer or Transformer")
+        fields = {name: value for name, value in fields.items() if name not in _FOREIGN}
         config, path = Path(directory) / folders.CONFIG_FILE, Path(directory) / folders.WEIGHTS_FILE
         if architecture not in kinds:
             known = " or ".join(map(repr, kinds))

@@ -48,7 +48,11 @@ def test_there_and_back(architecture, tmp_path):
     assert (vocabulary, vocabulary.note) == (VOCABULARY, "made up")
     assert sorted(path.name for path in (tmp_path / "new" / "model").iterdir()) == [
         "config.json",
+        "generation_config.json",
         "model.safetensors",
+        "modeling_tp_transformer.py",
+        "tokenizer.json",
+        "tokenizer_config.json",
         "vocabulary.json",
     ]
 
@@ -62,7 +66,7 @@ def test_what_is_written(saved):
     arrays = safetensors.numpy.load_file(directory / "model.safetensors")
     np.testing.assert_array_equal(arrays["embedding.tokens"], params["embedding"]["tokens"])
     with safetensors.safe_open(directory / "model.safetensors", "numpy") as file:
-        assert file.metadata() == {"format": "flax"}  # without it other libraries refuse the file
+        assert file.metadata() == {"format": "pt"}  # without it other libraries refuse the file
 
 
 def test_decoding_uses_the_ids_in_the_directory(saved):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from jaxtyping import Int32, UInt8
 
 from logic_zoo import folders, hub
@@ -91,6 +92,41 @@ class Vocabulary:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes vocabulary.json; creates the directory if it does not exist."""
         write_whole(Path(directory) / VOCABULARY_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    def save_tokenizer(self, directory: str | os.PathLike[str]) -> None:
+        """Writes the map as a tokenizer of `transformers`, and with which ids its models generate.
+
+        The files are tokenizer.json, tokenizer_config.json and generation_config.json. A character without an
+        id is an error there, too.
+        """
+        special = {"pad": "[PAD]", "start": "[START]", "end": "[END]"}
+        ids = {special[name]: number for name, number in self.special_ids.items()}
+        every = ids | {character: self.first + place for place, character in enumerate(self.characters)}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(every))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
+        tokenizer.decoder = tokenizers.decoders.Fuse()
+        tokenizer.add_special_tokens(list(ids))
+        begin, finish = special["start"], special["end"]
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+            f"{begin} $A {finish}", special_tokens=[(begin, ids[begin]), (finish, ids[finish])]
+        )
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": begin,
+            "eos_token": finish,
+            "pad_token": special["pad"],
+            "model_input_names": ["input_ids", "attention_mask"],
+            "clean_up_tokenization_spaces": False,
+        }
+        generation = {
+            "decoder_start_token_id": self.start,
+            "eos_token_id": self.end,
+            "pad_token_id": self.pad,
+            "max_new_tokens": MAX_ANSWER + 1,
+        }
+        write_whole(Path(directory) / "tokenizer.json", tokenizer.to_str(pretty=True))
+        for name, content in (("tokenizer_config.json", settings), ("generation_config.json", generation)):
+            write_whole(Path(directory) / name, json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Vocabulary":
