@@ -26,9 +26,9 @@ PREPARED = Path("~/tensorflow_datasets")
 
 
 class Named(NamedTuple):
-    """A split of a data set that a library knows by its name."""
+    """A split of a data set that TFDS or Hugging Face knows by its name."""
 
-    library: str
+    catalog: str
     """`TFDS` or `DATASETS`."""
     name: str
     split: str
@@ -36,7 +36,7 @@ class Named(NamedTuple):
     """For TFDS, the folder of prepared data sets."""
 
     def __str__(self) -> str:
-        return f"{self.library}:{self.name}:{self.split}"
+        return f"{self.catalog}:{self.name}:{self.split}"
 
 
 type Source = Path | Named
@@ -53,20 +53,20 @@ def source(name: str, split: str = "train", directory: str | Path = "") -> Sourc
     Raises:
         ValueError: the data set has no name.
     """
-    library, _, rest = name.partition(":")
-    if library not in (TFDS, DATASETS) or not _:
+    catalog, colon, rest = name.partition(":")
+    if catalog not in (TFDS, DATASETS) or not colon:
         return Path(name).expanduser()
     called, _, part = rest.partition(":")
     if not called:
-        raise ValueError(f"got {name!r}, expected {library}:NAME or {library}:NAME:SPLIT")
-    return Named(library, called, part or split, Path(directory or PREPARED).expanduser())
+        raise ValueError(f"got {name!r}, expected {catalog}:NAME or {catalog}:NAME:SPLIT")
+    return Named(catalog, called, part or split, Path(directory or PREPARED).expanduser())
 
 
 def missing(found: Source) -> str:
     """Returns what was expected if a file, or a data set that TFDS should have prepared, does not exist."""
     if isinstance(found, Path):
         return "" if found.is_file() else "an existing file"
-    if found.library == DATASETS or task_tfds.prepared(found.directory, found.name):
+    if found.catalog == DATASETS or task_tfds.prepared(found.directory, found.name):
         return ""
     command = task_tfds.command(found.name)
     return f"{found.name} prepared in {found.directory}. Get it: {command} --data_dir={found.directory}"
@@ -94,7 +94,7 @@ def read(path: Source) -> Table:
             there is no such data set.
     """
     if isinstance(path, Named):
-        return (_prepared if path.library == TFDS else _downloaded)(path)
+        return (_prepared if path.catalog == TFDS else _downloaded)(path)
     match path.suffix:
         case ".jsonl":
             rows = [(n, _record(path, n, line)) for n, line in enumerate(lines_of(path), 1) if line.strip()]

@@ -106,8 +106,8 @@ def reopened(
         label: column of the labels, tags, answers or right choices.
 
     Raises:
-        ValueError: the source cannot be read, a named column is missing, or one that is not named cannot be
-            told from others.
+        ValueError: the source cannot be read, a named column is missing, or several may be one
+            that is not named.
     """
     module, cls = _KINDS[kind]
     columns = module.columns_of(tables.read(source), first, second, label, labelled=False)

@@ -105,8 +105,8 @@ def columns_of(
     """Returns the columns to read: those that are named, and others by their usual names.
 
     Raises:
-        ValueError: a named column is missing, or one that is not named cannot be told from others. Without
-            `labelled`, there need not be labels.
+        ValueError: a named column is missing, or several may be one that is not named. Without `labelled`,
+            labels may be missing.
     """
     names = table.names
     named(table, first=first, second=second, label=label if labelled else "")

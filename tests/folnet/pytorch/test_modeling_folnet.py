@@ -180,12 +180,13 @@ def test_losses_are_the_same(cls, transformers, tmp_path):
     assert any(parameter.grad is not None for parameter in theirs.parameters())
 
 
-def causal(transformers, folder, **fields):
-    """Returns the language model of both sides, and its parameters."""
-    model = folnet.FOLNetForCausalLM(small.config(**fields))
+def writer(cls, transformers, folder, **fields):
+    """Returns a model that writes, of both sides, and its parameters."""
+    model = cls(small.config(**fields))
     params = small.draw(model)
     model.save_pretrained(folder, params)
-    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+    auto = next(key for key, of in pretrained.AUTO_MAP.items() if of.endswith(f".{cls.__name__}"))
+    theirs, info = getattr(transformers, auto).from_pretrained(
         folder, output_loading_info=True, trust_remote_code=True, local_files_only=True
     )
     assert not any(info.values())
@@ -198,7 +199,7 @@ def test_the_language_model_is_the_same(name, transformers, tmp_path):
     """Logits, also of texts padded at the end, the loss, and the directory, there and back."""
     torch = pytest.importorskip("torch")
     fields = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **SETTINGS[name]}
-    model, params, theirs = causal(transformers, tmp_path, **fields)
+    model, params, theirs = writer(folnet.FOLNetForCausalLM, transformers, tmp_path, **fields)
     given = inputs(folnet.FOLNetForCausalLM, {})
     for batch in (given, {"input_ids": given["input_ids"]}):
         want = small.apply(model, params, **jax.tree.map(jnp.asarray, batch)).logits
@@ -223,7 +224,7 @@ def test_the_language_model_is_the_same(name, transformers, tmp_path):
 def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
     """Greedy and by beams, of texts padded at the start, until an end token or the most."""
     torch = pytest.importorskip("torch")
-    model, params, theirs = causal(transformers, tmp_path, num_hidden_layers=2)
+    model, params, theirs = writer(folnet.FOLNetForCausalLM, transformers, tmp_path, num_hidden_layers=2)
     ids, mask = np.asarray(small.tokens(4)[0]), np.ones((4, 7), np.int32)
     mask[1, :3] = mask[2, :5] = 0
     pad = model.config.vocab_size - 1  # not 0, for which the beams of `transformers` pad with the end token
@@ -245,26 +246,17 @@ def test_generation_is_that_of_transformers(beams, transformers, tmp_path):
         assert (np.asarray(ours.sequences)[:, length:] == pad).all()
 
 
-def conditional(transformers, folder, **fields):
-    """Returns the encoder-decoder of both sides, and its parameters."""
-    model = folnet.FOLNetForConditionalGeneration(small.config(**fields))
-    params = small.draw(model)
-    model.save_pretrained(folder, params)
-    theirs, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        folder, output_loading_info=True, trust_remote_code=True, local_files_only=True
-    )
-    assert not any(info.values())
-    return model, params, theirs.eval()
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["as published", "all else", "jc.tp"])
 def test_the_encoder_decoder_is_the_same(name, transformers, tmp_path):
     """Logits of targets of several lengths, with padding on both sides, the loss, and the directory."""
     torch = pytest.importorskip("torch")
     fields = SETTINGS.get(name, {"operators": name, "relative_position": "none"})
-    model, params, theirs = conditional(
-        transformers, tmp_path, **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **fields}
+    model, params, theirs = writer(
+        folnet.FOLNetForConditionalGeneration,
+        transformers,
+        tmp_path,
+        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **fields},
     )
     ids, types = map(np.asarray, small.tokens())
     target = np.roll(ids, 1, 1)[:, :5].astype(np.int64)
@@ -300,7 +292,9 @@ def test_the_encoder_decoder_is_the_same(name, transformers, tmp_path):
 def test_targets_are_those_of_transformers(beams, transformers, tmp_path):
     """Greedy and by beams, of inputs with padding, until an end token or the most."""
     torch = pytest.importorskip("torch")
-    model, params, theirs = conditional(transformers, tmp_path, num_hidden_layers=2)
+    model, params, theirs = writer(
+        folnet.FOLNetForConditionalGeneration, transformers, tmp_path, num_hidden_layers=2
+    )
     ids, mask = np.asarray(small.tokens()[0]), jnp.asarray(MASK)
     pad = model.config.vocab_size - 1
     options: dict[str, Any] = {"max_new_tokens": 6, "pad_token_id": pad, "decoder_start_token_id": 2}
@@ -324,7 +318,7 @@ def test_a_pipeline_continues_a_text(transformers, tmp_path):
     """As the writer of a language model does, of texts that begin with [CLS] and do not end."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn"]
     tokenizer = folnet.tokenization.WordPieceTokenizer(pieces)
-    model, params, _ = causal(transformers, tmp_path)
+    model, params, _ = writer(folnet.FOLNetForCausalLM, transformers, tmp_path)
     tokenizer.save_pretrained(tmp_path, closes=False)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=True)
     assert theirs(["A b", "c"], padding=True)["input_ids"] == [[2, 5, 6], [0, 2, 7]]
