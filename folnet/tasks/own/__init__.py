@@ -66,7 +66,8 @@ def open_own(
     Args:
         files: where each split is: "train" and "validation", and optionally "test"; see `tables.source`.
         first: column of the texts, words or questions; "" finds it.
-        second: column of the second texts of pairs, of contexts or of choices.
+        second: column of the second texts of pairs, of contexts or of choices, or the columns of the first,
+            second, ... choice with commas between them.
         label: column of the labels, tags, answers or right choices; "" finds it.
         kind: what labels are: "class" or "number" of texts, classes of "words", "spans" of a context, or
             "choices"; "" finds it by the names of the columns. Numbers of texts are then those that are not
@@ -134,6 +135,8 @@ def _kind_of(table: Table, first: str, second: str, label: str) -> str:
     if not second and any(isinstance(row.get(name), list) for name in ((first,) if first else words.WORDS)):
         return "words"
     options = [row.get(name) for name in ((second,) if second else choices.CHOICES)]
+    if choices.separate(table, second) or (not second and choices.numbered(table)):
+        return "choices"
     if any(isinstance(value, list | dict) or str(value).startswith("[") for value in options):
         return "choices"
     usual = (

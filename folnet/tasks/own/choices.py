@@ -1,6 +1,10 @@
-"""Questions with choices, one of which is right: a question, a list of choices and the right one a row."""
+"""Questions with choices, one of which is right: a question, its choices and the right one a row.
+
+Choices are a list in one column, or texts in columns of their own.
+"""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +18,12 @@ from folnet.tasks.own.interface import Columns, OwnTask, named, usual
 from folnet.tasks.tables import Source, Table, text_at
 from folnet.tokenization import WordPieceTokenizer
 
-QUESTIONS = ("question", "question_stem", "prompt", "context", "ctx", "text", "premise")
+QUESTIONS = ("question", "question_stem", "prompt", "goal", "context", "ctx", "text", "premise")
 CHOICES = ("choices", "options", "endings")
 LABELS = ("label", "answerKey", "answer", "correct")
 """Usual names of columns, the more usual first."""
+STEMS = ("choice", "option", "ending", "sol")
+"""Usual names, before a number from 0 or 1, of columns with a choice each."""
 NEVER = -1e9
 """The logit of a choice that a question lacks."""
 
@@ -53,7 +59,11 @@ class ChoiceTask(OwnTask[Choice, ChoiceFeatures]):
         found = []
         for number, (line, row) in enumerate(table.rows):
             question = text_at(table.path, line, row, self.columns.first)
-            choices, names = _choices(table.path, line, row, str(self.columns.second))
+            column = str(self.columns.second)
+            if several := separate(table, column):
+                choices, names = _texts(table.path, line, row, several), several
+            else:
+                choices, names = _choices(table.path, line, row, column)
             label = None
             if labelled or row.get(self.columns.label) not in (None, ""):
                 label = _label(table.path, line, row, self.columns.label, choices, names)
@@ -119,13 +129,34 @@ class ChoiceTask(OwnTask[Choice, ChoiceFeatures]):
 def columns_of(
     table: Table, first: str = "", second: str = "", label: str = "", *, labelled: bool = True
 ) -> Columns:
-    """Returns the columns of questions, choices (`second`) and right choices; see `texts.columns_of`."""
-    named(table, first=first, second=second, label=label if labelled else "")
+    """Returns the columns of questions, choices (`second`) and right choices; see `texts.columns_of`.
+
+    Where each choice has a column of its own, `second` is their names with commas between them.
+    """
+    named(table, first=first, label=label if labelled else "")
+    if not separate(table, second):
+        named(table, second=second)
+        second = second or numbered(table)
     if labelled:
         label = usual(table, "label", label, LABELS)
     label = label or next((name for name in LABELS if name in table.names), LABELS[0])
     question = usual(table, "first", first, QUESTIONS)
     return Columns(question, usual(table, "second", second, CHOICES), label)
+
+
+def separate(table: Table, names: str) -> tuple[str, ...]:
+    """Returns the columns that have a choice each; none if `names` is one column, or has one that is none."""
+    several = tuple(map(str.strip, names.split(",")))
+    return () if len(several) < 2 or names in table.names or set(several) - set(table.names) else several
+
+
+def numbered(table: Table) -> str:
+    """Returns columns with usual names and numbers, commas between them; "" if fewer than two exist."""
+    for stem, start in itertools.product(STEMS, (0, 1)):
+        names = (f"{stem}{number}" for number in itertools.count(start))
+        if len(found := tuple(itertools.takewhile(table.names.__contains__, names))) > 1:
+            return ",".join(found)
+    return ""
 
 
 def learned(table: Table, columns: Columns, kind: str) -> dict[str, Any]:
@@ -138,6 +169,26 @@ def known(classes: tuple[str, ...]) -> dict[str, Any]:
     """Returns the metrics."""
     del classes
     return {"metrics": ("accuracy",)}
+
+
+def _texts(path: Source, line: int, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """The choices of a row that has each in a column of its own; the last ones may be empty."""
+    texts = tuple(
+        itertools.takewhile(lambda text: text not in (None, ""), (row.get(name) for name in columns))
+    )
+    if len(texts) < 2 or any(row.get(name) not in (None, "") for name in columns[len(texts) :]):
+        raise damaged(
+            path, line, f"{columns[len(texts)]}: the text is empty, expected at least two, the first ones"
+        )
+    return _different(path, line, ",".join(columns), texts)
+
+
+def _different(path: Source, line: int, column: str, choices: Sequence[Any]) -> tuple[str, ...]:
+    if wrong := [each for each in choices if not isinstance(each, str) or not each.strip()]:
+        raise damaged(path, line, f"{column}: got {wrong[0]!r:.40} among the choices, expected texts")
+    if len(set(choices)) < len(choices):
+        raise damaged(path, line, f"{column}: got the same choice twice, expected different ones")
+    return tuple(choices)
 
 
 def _choices(
@@ -154,15 +205,12 @@ def _choices(
         names, value = value.get("label", ()), value.get("text")
     if not isinstance(value, list) or len(value) < 2:
         raise damaged(path, line, f"{column}: got {value!r:.40}, expected a list of at least two texts")
-    if wrong := [each for each in value if not isinstance(each, str) or not each.strip()]:
-        raise damaged(path, line, f"{column}: got {wrong[0]!r:.40} in the list, expected texts")
-    if len(set(value)) < len(value):
-        raise damaged(path, line, f"{column}: got the same choice twice, expected different ones")
+    choices = _different(path, line, column, value)
     if names and len(names) != len(value):
         raise damaged(
             path, line, f"{column}: got {len(names)} names of {len(value)} choices, expected as many"
         )
-    return tuple(value), tuple(map(str, names))
+    return choices, tuple(map(str, names))
 
 
 def _label(

@@ -45,6 +45,43 @@ def test_usual_names_of_columns(tmp_path):
     assert task.examples(".", "train") == (own.Choice("0", "who", ("a", "b"), 0),)
 
 
+@pytest.mark.parametrize(
+    ("header", "second", "columns"),
+    [
+        ("goal,sol1,sol2,label", "", ("goal", "sol1,sol2", "label")),
+        ("question,choice0,choice1,answer", "", ("question", "choice0,choice1", "answer")),
+        ("text,left,right,label", "left, right", ("text", "left, right", "label")),
+    ],
+)
+def test_choices_in_columns_of_their_own(tmp_path, header, second, columns):
+    """The right one is a number, a letter, the text or the column."""
+    name = header.split(",")[2]
+    rows = "".join(f"who,a dog,a cat,{label}\n" for label in ("1", "B", "a cat", name))
+    task = opened(tmp_path, f"{header}\n{rows}", name="a.csv", second=second)
+    assert (task.columns, type(task)) == (columns, own.ChoiceTask)
+    examples = task.examples(".", "train")
+    assert {(e.question, e.choices, e.label) for e in examples} == {("who", ("a dog", "a cat"), 1)}
+    (tmp_path / "new.csv").write_text(f"{header.removesuffix(',' + columns[-1])}\nwho,a dog,a cat\n")
+    (new,) = own.reopened(tmp_path / "new.csv", "choices", (), second=second).examples(".", "test")
+    assert (new.choices, new.label) == (("a dog", "a cat"), None)
+
+
+def test_the_last_columns_may_be_empty(tmp_path):
+    header = "question,option1,option2,option3,label\n"
+    task = opened(tmp_path, f"{header}who,a,b,,1\nwho,a,b,c,2\n", name="a.csv")
+    assert [len(example.choices) for example in task.examples(".", "train")] == [2, 3]
+    for row, column in (("who,a,,c,0", "option2"), ("who,,,,0", "option1"), ("who,a,,,0", "option2")):
+        task = opened(tmp_path, f"{header}{row}\n", name="a.csv")
+        expected = f"a.csv, line 2: {column}: the text is empty, expected at least two, the first ones"
+        with pytest.raises(ValueError, match=expected):
+            task.examples(".", "train")
+    task = opened(tmp_path, f"{header}who,a,b,a,0\n", name="a.csv")
+    with pytest.raises(ValueError, match=r"a\.csv, line 2: option1,option2,option3: got the same choice"):
+        task.examples(".", "train")
+    with pytest.raises(ValueError, match=r"second: got 'option1,option9', expected one of the columns"):
+        opened(tmp_path, f"{header}who,a,b,,1\n", name="a.csv", second="option1,option9", kind="choices")
+
+
 def test_pairs_of_the_question_and_each_choice(tmp_path):
     """In place of a choice that a question lacks its first one is read, and never chosen."""
     rows = [row(1), row(1, ["a book", "it is a good book"])]
@@ -92,7 +129,7 @@ BAD = [
     (row(""), r"missing the label 'label'"),
     (row(0, ["a"]), r"choices: got \['a'\], expected a list of at least two texts"),
     (row(0, "a dog"), r"choices: got 'a dog', expected a list, in JSON"),
-    (row(0, ["a", 2]), r"choices: got 2 in the list, expected texts"),
+    (row(0, ["a", 2]), r"choices: got 2 among the choices, expected texts"),
     (row(0, ["a", "a"]), r"choices: got the same choice twice, expected different ones"),
     (row(0, {"text": CHOICES, "label": ["A"]}), r"choices: got 1 names of 3 choices, expected as many"),
     (row(0, question=""), r"question: the text is empty"),
