@@ -543,14 +543,17 @@ class WordPieces:
         return found
 
     def join(self, ids: Iterable[int]) -> str:
-        """Joins pieces to a text, up to the first [SEP] or [PAD]."""
+        """Joins pieces to a text, up to the first [SEP] or [PAD]; no space comes before . ? ! and ,."""
         text = ""
         for number in ids:
             piece = self.pieces[number] if number < len(self.pieces) else "[UNK]"
             if piece in ("[SEP]", "[PAD]"):
                 break
-            text += piece[2:] if piece.startswith("##") and text else f" {piece}"
-        return text.strip()
+            if piece.startswith("##") and text:
+                text += piece[2:]
+            else:
+                text += f" {piece}" if text and piece not in tuple(".?!,") else piece
+        return text
 
     def decode(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]

@@ -162,7 +162,8 @@ class TextConfig:
         )
         if not len(split.held_out):
             raise ValueError(
-                f"data.held_out: got {self.held_out}, expected a larger fraction: no text of "
+                f"data.held_out: got {self.held_out}, expected a larger fraction, or more documents (blank "
+                f"lines separate those of a file): none of the {sum(1 for _ in documents)} of "
                 f"data.source={self.source} is held out"
             )
         return Text(*split, tokenizer)

@@ -1,6 +1,8 @@
 """Compatibility of exported models: versions of JAX, platforms, chips, and devices."""
 
 import datetime
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -16,6 +18,14 @@ IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
 
 DAY = datetime.date(2026, 11, 21)
 COMPATIBILITY = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
+
+
+def test_as_a_module_it_starts_without_a_warning():
+    """Nothing that its package imports has imported it before."""
+    command = [sys.executable, "-W", "error", "-m", run_exported.__name__, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.startswith("usage: ")
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,17 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
     assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
 
 
+def test_pieces_are_joined_as_the_tokenizer_does():
+    texts = ["the cat sees, don't you? yes!", "1.5 (no) - e-mail; a_b ... 'x'"]
+    tokenizer = WordPieceTokenizer.train(texts, 60, lowercase=True)
+    settings = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": True}
+    codec = run_exported.WordPieces({**settings, "fills": None})
+    drawn = np.random.default_rng(0).integers(5, tokenizer.vocab_size, (50, 20)).tolist()
+    assert len(set("".join(tokenizer.decode(ids) for ids in drawn)) & set(".?!,")) == 4
+    for ids in [*tokenizer.ids(texts), *drawn]:
+        assert codec.join(ids) == tokenizer.decode(ids)
+
+
 def test_masks_are_filled_with_the_likeliest_words():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
     settings = {

@@ -180,6 +180,30 @@ def test_a_data_set_of_a_hub(hub):
         tables.read(tables.source("datasets:empty"))
 
 
+def test_the_package_itself_reads_a_folder(tmp_path, monkeypatch):
+    """Where `datasets` is installed: its own classes of features, its own words for what it lacks."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    features = {
+        "text": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=["no", "yes"]),
+        "tags": datasets.List(datasets.ClassLabel(names=["O", "B-X"])),
+        "answers": {"text": datasets.List(datasets.Value("string"))},
+    }
+    rows = [
+        {"text": "a", "label": 1, "tags": [0, 1], "answers": {"text": ["a"]}},
+        {"text": "b", "label": -1, "tags": [1], "answers": {"text": []}},
+    ]
+    made = datasets.Dataset.from_list(rows, features=datasets.Features(features))
+    made.to_parquet(str(tmp_path / "data" / "train.parquet"))
+    table = tables.read(tables.source(f"datasets:{tmp_path}/data:train[:50%]"))
+    assert table.rows == [(1, {**rows[0], "label": "yes", "tags": ["O", "B-X"]})]
+    second = tables.read(tables.source(f"datasets:{tmp_path}/data")).rows[1][1]
+    assert second == {**rows[1], "label": None, "tags": ["B-X"]}
+    with pytest.raises(ValueError, match=r'data:dev: not found by the .*: Unknown split "dev"'):
+        tables.read(tables.source(f"datasets:{tmp_path}/data:dev"))
+
+
 def test_without_the_package_of_the_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"datasets:a:train: the package .*: pip install datasets"):
