@@ -62,6 +62,7 @@ def _lengths(preset: str, runs: Mapping[str, Sequence[Line]], shown: str = "") -
         xlog=True,
         ylim=(-0.03, 1.0),
         marks={"longest trained": longest},
+        beside=len(curves) > 3,
     )
 
 
@@ -349,7 +350,12 @@ _LONG = 512
 
 
 def _state_tracking(
-    name: str, group: str, parameters: int, others: Mapping[str, tuple[EncoderConfig, int]]
+    name: str,
+    group: str,
+    parameters: int,
+    others: Mapping[str, tuple[EncoderConfig, int]],
+    orthogonality: float = 0.0,
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
 ) -> Comparison:
     """Returns the comparison on words of a group.
 
@@ -358,14 +364,17 @@ def _state_tracking(
         group: an argument of `llrnn.tasks.permutations.group`.
         parameters: of our cell.
         others: the encoder and the number of parameters of each baseline.
+        orthogonality: see `Config`; for our cell, since the baselines have no operators to read.
+        seeds: those that are reported.
     """
     options = TaskOptions(group=group, test_lengths=(16, 64, 256, _LONG))
-    ours = dataclasses.replace(
+    plain = dataclasses.replace(
         _alone("word_problem"), task_options=options, eval_every=2000, eval_examples=64, final_examples=256
     )
+    ours = dataclasses.replace(plain, orthogonality=orthogonality)
     models = [Model("second-order cell", ours, parameters, 4000, search=RATES)]
     for shown, (encoder, count) in others.items():
-        config = dataclasses.replace(ours, encoder=encoder)
+        config = dataclasses.replace(plain, encoder=encoder)
         models.append(Model(shown, config, count, 4000, search=RATES))
     return Comparison(
         name=f"llrnn.state_tracking.{name}",
@@ -385,7 +394,7 @@ def _state_tracking(
         ),
         models=tuple(models),
         measure=measure_states,
-        seeds=(0, 1, 2, 3, 4),
+        seeds=seeds,
         search_seeds=(100,),
         search_by="train/error_16",
         search_higher_is_better=False,
@@ -423,7 +432,7 @@ STATE_TRACKING = (
         },
     ),
     _state_tracking("z60", "Z60", 63_420, _of_60_elements()),
-    _state_tracking("a5", "A5", 63_420, _of_60_elements()),
+    _state_tracking("a5", "A5", 63_420, _of_60_elements(), orthogonality=0.1),
     _state_tracking(
         "s5",
         "S5",
@@ -435,6 +444,10 @@ STATE_TRACKING = (
             "DeltaProduct": (EncoderConfig("delta_product", 64, heads=4, hidden=664), 126_824),
             "NTM, content-addressed": (EncoderConfig("content_ntm", 64, state=118), 127_156),
         },
+        # The second try. In the first, seeds 0 to 4 without this price, two of five had errors at 512: their
+        # operators stretched parts of the state. With it those two seeds, and three others, had none.
+        orthogonality=0.1,
+        seeds=(5, 6, 7, 8, 9),
     ),
 )
 

@@ -51,6 +51,8 @@ class Config(runtime.RunConfig):
         operator_length: weight in the loss of the mean of (|V|^2 / D - 1)^2 over the operators V of the cell,
             D x D, with the sum of squares |V|^2, which is D if V is orthogonal. Above 0 it singles out
             programs among mixtures: see `experiments.llrnn.measures.operator_lengths`.
+        orthogonality: weight in the loss of the mean of |V^T V - 1|^2 / D over the operators. Orthogonal ones
+            neither stretch nor shrink parts of the state, so that errors do not grow with the length.
         restarts: number of initialisations at most; the one with the least training loss continues for
             `steps`. See `experiments.llrnn.restarts`.
         restart_steps: updates of each, at most `steps` and a multiple of `log_every`; 0 with restarts=1.
@@ -86,6 +88,7 @@ class Config(runtime.RunConfig):
     table_lr: float = runtime.added(0.0)
     entropy: float = runtime.added(0.0)
     operator_length: float = runtime.added(0.0)
+    orthogonality: float = runtime.added(0.0)
     restarts: int = runtime.added(1)
     restart_steps: int = runtime.added(0)
     restart_accuracy: float = runtime.added(0.99)
@@ -106,6 +109,7 @@ class Config(runtime.RunConfig):
             "clip",
             "entropy",
             "operator_length",
+            "orthogonality",
             "hidden_outputs",
             "score_examples",
         ):
@@ -144,11 +148,13 @@ class Config(runtime.RunConfig):
         inputs = jax.ShapeDtypeStruct((1, task.steps(task.train_lengths[0]), sum(task.fields)), "float32")
         model = self.make_model(task)
         params = jax.eval_shape(model.init, jax.random.key(0), inputs)["params"]
-        if self.operator_length and not jax.eval_shape(functools.partial(encoders.operators, model), params):
-            raise ValueError(
-                f"operator_length: got {self.operator_length}, expected 0 with {self.model_name!r}, which "
-                "has no operators"
-            )
+        has_operators = jax.eval_shape(functools.partial(encoders.operators, model), params)
+        for name in ("operator_length", "orthogonality"):
+            if getattr(self, name) and not has_operators:
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}, expected 0 with {self.model_name!r}, which has no "
+                    "operators"
+                )
         if self.table_lr and "table" not in jax.tree.leaves(_kinds(params)):
             raise ValueError(
                 f"table_lr: got {self.table_lr}, expected 0 with {self.model_name!r}, which has no table"
@@ -210,6 +216,7 @@ class Config(runtime.RunConfig):
             table_lr=0.0,
             entropy=0.0,
             operator_length=0.0,
+            orthogonality=0.0,
             steps=1_000_000_000,
             restarts=1,
             max_seconds=max_seconds,

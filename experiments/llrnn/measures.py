@@ -58,6 +58,16 @@ def operator_lengths(model: Model, params: Any) -> Float[Array, ""]:
     return jnp.mean(jnp.square(jnp.concatenate(lengths) - 1))
 
 
+def orthogonality(model: Model, params: Any) -> Float[Array, ""]:
+    """Computes the mean of |V^T V - 1|^2 / D over the operators V of the model's cell, D x D."""
+    defects = []
+    for found in operators(model, params).values():
+        gram = jnp.einsum("iab,iac->ibc", found, found)
+        size = found.shape[-1]
+        defects.append(jnp.sum(jnp.square(gram - jnp.eye(size)[None]), axis=(-2, -1)) / size)
+    return jnp.mean(jnp.concatenate(defects))
+
+
 def learned_numerals(model: Model, task: tasks.Task, params: Any) -> dict[str, cells.LearnedNumerals]:
     """Names the numerals of a cell's tables, by table; {} unless it has one for each number of the task."""
     if not isinstance(task, tasks.ProgramTask) or not isinstance(model, models.RecurrentModel):

@@ -132,9 +132,13 @@ def make_training(config: Config) -> Task:
         if uncertainty is not None:
             metrics["entropy"] = (jnp.sum(uncertainty * batch.mask), count)
             total += config.entropy * metrics["entropy"][0]
-        if config.operator_length:
-            metrics["operator_length"] = (measures.operator_lengths(model, params) * count, count)
-            total += config.operator_length * metrics["operator_length"][0]
+        for name, measure in (
+            ("operator_length", measures.operator_lengths),
+            ("orthogonality", measures.orthogonality),
+        ):
+            if weight := getattr(config, name):
+                metrics[name] = (measure(model, params) * count, count)
+                total += weight * metrics[name][0]
         return runtime.Sums(total, count, metrics)
 
     return Task(config.seed, config.batch_size, init, loss, config.make_optimizer(), sample)

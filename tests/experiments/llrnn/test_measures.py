@@ -95,6 +95,21 @@ def test_the_lengths_of_operators_are_compared_with_those_of_orthogonal_ones():
     assert measures.operator_lengths(model, {"cell": kernels}) == pytest.approx((0 + 1 + 1 + 4) / 4)
 
 
+def test_permutations_are_orthogonal_and_what_stretches_or_shears_is_not():
+    """By singular values s: |V^T V - 1|^2 is the sum of (s^2 - 1)^2; one operator among three is changed."""
+    model, params = solved.CONFIG.make_model(solved.make_task()), solved.params()
+    assert measures.orthogonality(model, params) == 0
+    kept = params["cell"]["operators"][1].copy()
+    shear = np.eye(6, dtype=np.float32)
+    shear[0, 1] = 0.5
+    for changed in (2 * kept, kept @ shear):
+        params["cell"]["operators"][1] = changed
+        squares = np.linalg.svd(changed, compute_uv=False) ** 2
+        expected = ((squares - 1) ** 2).sum() / len(squares) / 3
+        assert measures.orthogonality(model, params) == pytest.approx(expected, rel=1e-5)
+        assert expected > 0.01
+
+
 def test_an_affine_change_of_operators_and_programs_leaves_the_powers_but_not_the_lengths():
     """For a = .6; the coordinates of the numeral k are then binomial."""
     a, features = 0.6, 5

@@ -106,6 +106,7 @@ def test_the_end_of_a_session_ends_the_starts(tmp_path):
         ({"restart_accuracy": -1.0}, r"restart_accuracy: got -1\.0, expected at least 0"),
         ({"entropy": -1.0}, r"entropy: got -1\.0, expected at least 0"),
         ({"operator_length": -1.0}, r"operator_length: got -1\.0, expected at least 0"),
+        ({"orthogonality": -1.0}, r"orthogonality: got -1\.0, expected at least 0"),
     ],
 )
 def test_a_mistake_is_named(change, message):
@@ -114,9 +115,9 @@ def test_a_mistake_is_named(change, message):
 
 
 @pytest.mark.usefixtures("compiled_quickly")
-def test_the_lengths_of_operators_are_added_to_the_loss():
-    """With their weight, once per scored symbol; a baseline after the run has none."""
-    weighted = dataclasses.replace(SMALL, operator_length=0.25)
+def test_prices_of_operators_are_added_to_the_loss():
+    """With their weights, once per scored symbol; a baseline after the run has none."""
+    weighted = dataclasses.replace(SMALL, operator_length=0.25, orthogonality=0.5)
     task = train.make_training(SMALL)
 
     @jax.jit
@@ -124,22 +125,25 @@ def test_the_lengths_of_operators_are_added_to_the_loss():
         assert task.sample is not None
         params, batch = task.init(key), task.sample(key, 0)
         losses = (each.loss(params, batch, key) for each in (task, train.make_training(weighted)))
-        return *losses, measures.operator_lengths(SMALL.make_model(SMALL.make_task()), params)
+        model = SMALL.make_model(SMALL.make_task())
+        return *losses, measures.operator_lengths(model, params), measures.orthogonality(model, params)
 
-    plain, found, lengths = computed(jax.random.key(0))
+    plain, found, lengths, defects = computed(jax.random.key(0))
     added = (found.numerator - plain.numerator) / found.denominator
-    np.testing.assert_allclose(added, 0.25 * lengths, rtol=1e-4)
-    mean, count = found.metrics["operator_length"]
-    np.testing.assert_allclose(mean / count, lengths, rtol=1e-5)
-    assert lengths > 0.01
-    assert "operator_length" not in plain.metrics
+    np.testing.assert_allclose(added, 0.25 * lengths + 0.5 * defects, rtol=1e-4)
+    for name, wanted in (("operator_length", lengths), ("orthogonality", defects)):
+        mean, count = found.metrics[name]
+        np.testing.assert_allclose(mean / count, wanted, rtol=1e-5)
+        assert wanted > 0.01
+        assert name not in plain.metrics
     baseline = weighted.for_baseline(1.0)
-    assert (baseline.operator_length, baseline.entropy) == (0, 0)
+    assert (baseline.operator_length, baseline.orthogonality, baseline.entropy) == (0, 0, 0)
 
 
-def test_a_cell_without_operators_has_no_lengths_of_operators():
-    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), operator_length=0.1)
-    with pytest.raises(ValueError, match=r"operator_length: got 0\.1, expected 0 with 'elman', which has no"):
+@pytest.mark.parametrize("name", ["operator_length", "orthogonality"])
+def test_a_cell_without_operators_has_no_price_of_operators(name):
+    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), **{name: 0.1})
+    with pytest.raises(ValueError, match=rf"{name}: got 0\.1, expected 0 with 'elman', which has no"):
         config.validate()
 
 
