@@ -432,7 +432,7 @@ STATE_TRACKING = (
         },
     ),
     _state_tracking("z60", "Z60", 63_420, _of_60_elements()),
-    _state_tracking("a5", "A5", 63_420, _of_60_elements(), orthogonality=0.1),
+    _state_tracking("a5", "A5", 63_420, _of_60_elements()),
     _state_tracking(
         "s5",
         "S5",

@@ -142,7 +142,8 @@ def test_prices_of_operators_are_added_to_the_loss():
 
 @pytest.mark.parametrize("name", ["operator_length", "orthogonality"])
 def test_a_cell_without_operators_has_no_price_of_operators(name):
-    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), **{name: 0.1})
+    weight: dict[str, Any] = {name: 0.1}
+    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), **weight)
     with pytest.raises(ValueError, match=rf"{name}: got 0\.1, expected 0 with 'elman', which has no"):
         config.validate()
 
