@@ -6,10 +6,11 @@ r"""Fine-tunes FOLNet (Chen 2023, Section 4, Appendices B and C) on GLUE, SQuAD 
 
 The first command trains one model from a directory created by `folnet_pretrain.load` or
 `folnet_pretrain.convert`, or from scratch with `--config.checkpoint=`. A run keeps its last checkpoints, the
-best model (`best/`, also a directory to start from) and its predictions (`predictions/`). The second command
-tries the settings of Table 9 with five seeds each, in one directory per run, and writes medians to `sweep.md`
-and `sweep.json`; running it again continues. Of finished runs, only the best setting's models are kept unless
-`--config.keep=all` is given.
+best model (`best/`, also a directory to start from), its predictions (`predictions/`) and, on data of your
+own, a page with its scores and worst errors (`page.html`). The second command tries the settings of Table 9
+with five seeds each, in one directory per run, and writes medians to `sweep.md` and `sweep.json`; running it
+again continues. Of finished runs, only the best setting's models are kept unless `--config.keep=all` is
+given.
 """
 
 import functools
@@ -22,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import runtime
-from experiments.folnet_finetune import card, data, kinds, measures, model, sweep
+from experiments.folnet_finetune import card, data, kinds, measures, model, page, sweep
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.grid import NO_SWEEP
 from experiments.folnet_pretrain import vocabularies
@@ -31,6 +32,7 @@ from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Task, TrainState
 from experiments.runtime.workdir import read_json, write_json
+from folnet.tasks import own
 
 DATA = ".data.json"
 """File name of the data's fingerprint; hidden, so that a workdir with nothing else counts as empty."""
@@ -134,7 +136,7 @@ def train(
         waited = 0 if best.record is None else step - best.record["step"]
         return 0 < config.patience * config.eval_every <= waited
 
-    return runtime.loop(
+    result = runtime.loop(
         config,
         tuning,
         evaluate=evaluate,
@@ -143,6 +145,9 @@ def train(
         name=config.task,
         stop=stop,
     )
+    if workdir is not None and isinstance(opened.task, own.OwnTask) and runtime.is_first() and result.results:
+        page.write(workdir, opened, result)
+    return result
 
 
 def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:

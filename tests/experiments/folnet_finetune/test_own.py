@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from absl import flags
 
-from experiments.folnet_finetune import EXPERIMENT, data, model, predict, train
+from experiments import runtime
+from experiments.folnet_finetune import EXPERIMENT, data, model, page, predict, train
 from experiments.folnet_finetune.config import Config, OwnConfig, get_config
 from experiments.folnet_finetune.measures import BEST, PREDICTIONS
 from experiments.runtime import launching
@@ -165,6 +166,17 @@ def test_a_run_on_other_data_gives_no_answers(tmp_path):
         predict.answers(tmp_path / "run", str(tmp_path / "new.jsonl"))
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_that_has_ended_has_a_page(tmp_path, monkeypatch, ended):
+    """One that its session's time ended has no results yet."""
+    results = {"parameters": 7, "rows": {"train": 6}, "best": {"step": 2, "accuracy": 0.5}, "test": {}}
+    result = runtime.FitResult(None, None, 3, {}, results if ended else {}, 1.0, {})
+    monkeypatch.setattr("experiments.runtime.loop", lambda *given, **named: result)
+    config = small(tmp_path)
+    assert train.train(config, train.open_data(config), tmp_path / "run") is result
+    assert (tmp_path / "run" / page.PAGE).exists() is ended
+
+
 @pytest.mark.slow  # a whole run, started as by a user
 def test_a_run_learns_its_files_and_answers_new_texts(tmp_path):
     config = small(tmp_path)
@@ -174,6 +186,7 @@ def test_a_run_learns_its_files_and_answers_new_texts(tmp_path):
         "own_validation.jsonl", "own_validation_errors.jsonl", "own_validation_confusion.png",
     }  # fmt: skip
     assert found.results["confusion"] == {"validation": [[3, 0], [0, 3]]}
+    assert (tmp_path / "run" / page.PAGE).exists()
     new = tmp_path / "new.csv"
     new.write_text("text\nthe dog sat .\nthe cat sat .\n", encoding="utf-8")
     command = [sys.executable, "-m", "experiments.folnet_finetune.predict", f"--run={tmp_path / 'run'}",
