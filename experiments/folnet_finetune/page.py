@@ -59,7 +59,7 @@ def write(workdir: Path, opened: Data, result: runtime.FitResult) -> Path:
                 )
             )
     title = f"FOLNet fine-tuned: {', '.join(opened.task.classes) or opened.task.name}"
-    return page.write(workdir / PAGE, stops, title=title, introduction=str(dict(opened.task.files)["train"]))
+    return page.write(workdir / PAGE, stops, title=title, introduction=opened.task.looked_for("train"))
 
 
 def _errors(path: Path) -> Iterator[Mapping[str, str]]:

@@ -19,11 +19,9 @@ RESULTS: dict[str, Any] = {
 }
 
 
-def opened(**files: str) -> Any:
+def opened() -> Any:
     """Stands for the data: two splits with labels and one without."""
-    task = types.SimpleNamespace(
-        name="own", classes=("bad", "<good>"), files=(("train", Path("reviews.csv")),)
-    )
+    task = types.SimpleNamespace(name="own", classes=("bad", "<good>"), looked_for="{}: reviews.csv".format)
     dev = (types.SimpleNamespace(name="validation", labelled=True),)
     test = tuple(types.SimpleNamespace(name=name, labelled=name == "test") for name in ("test", "new"))
     return types.SimpleNamespace(task=task, dev=dev, test=test, measured=dev + test)
@@ -68,7 +66,7 @@ def test_scores_pictures_and_the_first_errors(tmp_path):
     assert "errors on validation" not in text  # none
     assert re.findall('<img src="(.*?)"', text) == ["predictions/own_validation_confusion.png"]
     assert "FOLNet fine-tuned: bad, &lt;good&gt;" in text
-    assert "reviews.csv" in text
+    assert "train: reviews.csv" in text
 
 
 def test_a_run_without_errors_or_pictures_has_its_scores_alone(tmp_path):
