@@ -366,6 +366,13 @@ def of(task: tasks.Task[Any, Any]) -> Kind:
     raise ValueError(f"task: got a {type(task).__name__}, expected one of {known}")
 
 
+def reading(task: own.OwnTask[Any, Any]) -> dict[str, str]:
+    """Returns the kind of your own rows and their columns, named or found, by field of `own`."""
+    kind = of(task).of_own
+    columns = {name: column for name, column in task.columns._asdict().items() if column}
+    return {"kind": "number" if kind == "class" and not task.classes else kind, **columns}
+
+
 def _of_classes(
     logits: Float[Array, "*B C"], labels: Int[Array, "*B"], weights: Float[np.ndarray, "C"] | None
 ) -> runtime.Sums:

@@ -158,8 +158,9 @@ def conclude(
     Returns:
         `last` and `best` (the step and all metrics of the development splits; without such a split the best
         is the last), `test` (the best parameters' metrics where labels are published), `predictions` (file
-        names relative to the workdir), and a description of the run; of classes in data of your own also
-        `confusion`, by split (see `errors`), and `cut_off`, how many texts were truncated, if any were.
+        names relative to the workdir), and a description of the run; of data of your own also `own`, the
+        kind of rows and their columns, of classes in them `confusion`, by split (see `errors`), and
+        `cut_off`, how many texts were truncated, if any were.
     """
     record, chosen = best.record, params
     if record is None:
@@ -189,6 +190,7 @@ def conclude(
         "best": record,
         "test": named(tested),
         "predictions": [f"{PREDICTIONS}/{name}" for name in files],
+        **({"own": kinds.reading(data.task)} if isinstance(data.task, own.OwnTask) else {}),
         **({"confusion": confused} if confused else {}),
         **({"cut_off": cut_off} if any(cut_off.values()) else {}),
     }

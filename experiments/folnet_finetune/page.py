@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments import runtime
+from experiments.folnet_finetune import kinds
 from experiments.folnet_finetune.data import Data
 from experiments.folnet_finetune.measures import PREDICTIONS
 from experiments.runtime import page
 from experiments.runtime.experiment import Stop
+from folnet.tasks import own
 
 PAGE = "page.html"
 SHOWN = 20
@@ -18,6 +20,7 @@ SHOWN = 20
 
 def write(workdir: Path, opened: Data, result: runtime.FitResult) -> Path:
     """Writes the page of a finished run from its results and its files of errors; returns its path."""
+    assert isinstance(opened.task, own.OwnTask)
     found, splits = result.results, [split.name for split in opened.measured if split.labelled]
     rows = [
         {"data": " and ".join(names), "measure": measure, "value": f"{value:.4g}"}
@@ -34,7 +37,8 @@ def write(workdir: Path, opened: Data, result: runtime.FitResult) -> Path:
         for name, stem in stems.items()
         if (path := workdir / PREDICTIONS / f"{stem}_confusion.png").exists()
     }
-    trained = f"Trained on {found['rows']['train']:,} rows, {found['parameters']:,} parameters."
+    read = ", ".join(f"{name} {value}" for name, value in kinds.reading(opened.task).items())
+    trained = f"Read: {read}. Trained on {found['rows']['train']:,} rows, {found['parameters']:,} parameters."
     if cut := found.get("cut_off", {}):
         trained += f" Longer than a model's input, and cut off: {sum(cut.values()):,} texts."
     stops = [

@@ -14,6 +14,7 @@ given.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,10 @@ def train(
     if workdir is not None:
         found = data.fingerprint(opened)
         processes.first_before_others(lambda: _keep_data(found, workdir), runtime.WorkdirError)
+    if isinstance(opened.task, own.OwnTask) and runtime.is_first():
+        found = [f"{name} {value!r}" for name, value in kinds.reading(opened.task).items()]
+        classes = f"; classes {', '.join(opened.task.classes)}" if opened.task.classes else ""
+        print(f"{config.task}: {', '.join(found)}{classes}", file=sys.stderr, flush=True)
     tuned = model.make(config)
     init = model.make_init(tuned)
     config = chunks.resolved(config, workdir, init)

@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 
 from experiments import runtime
-from experiments.folnet_finetune import EXPERIMENT, data, model, page, predict, train
+from experiments.folnet_finetune import EXPERIMENT, data, kinds, model, page, predict, train
 from experiments.folnet_finetune.config import Config, OwnConfig, get_config
 from experiments.folnet_finetune.measures import BEST, PREDICTIONS
 from experiments.runtime import launching
@@ -167,7 +167,7 @@ def test_a_run_on_other_data_gives_no_answers(tmp_path):
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_run_that_has_ended_has_a_page(tmp_path, monkeypatch, ended):
+def test_a_run_says_what_it_reads_and_has_a_page_when_it_has_ended(tmp_path, monkeypatch, capsys, ended):
     """One that its session's time ended has no results yet."""
     results = {"parameters": 7, "rows": {"train": 6}, "best": {"step": 2, "accuracy": 0.5}, "test": {}}
     result = runtime.FitResult(None, None, 3, {}, results if ended else {}, 1.0, {})
@@ -175,6 +175,24 @@ def test_a_run_that_has_ended_has_a_page(tmp_path, monkeypatch, ended):
     config = small(tmp_path)
     assert train.train(config, train.open_data(config), tmp_path / "run") is result
     assert (tmp_path / "run" / page.PAGE).exists() is ended
+    said = "own: kind 'class', first 'text', label 'label'; classes bad, good\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("a,b\nx,0.5\ny,1.5\n", {"kind": "number", "first": "a", "label": "b"}),
+        ("a,b,c\nx,y,no\nz,y,yes\n", {"kind": "class", "first": "a", "second": "b", "label": "c"}),
+        ("q,l,r,b\nx,y,z,1\n", {"kind": "choices", "first": "q", "second": "l,r", "label": "b"}),
+    ],
+)
+def test_kind_and_columns_are_reported(tmp_path, text, reads):
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    files = {"train": tmp_path / "train.csv", "validation": tmp_path / "dev.csv"}
+    named = {name: column for name, column in reads.items() if name != "kind"}
+    assert kinds.reading(own.open_own(files, **named)) == reads
 
 
 @pytest.mark.slow  # a whole run, started as by a user
@@ -186,6 +204,7 @@ def test_a_run_learns_its_files_and_answers_new_texts(tmp_path):
         "own_validation.jsonl", "own_validation_errors.jsonl", "own_validation_confusion.png",
     }  # fmt: skip
     assert found.results["confusion"] == {"validation": [[3, 0], [0, 3]]}
+    assert found.results["own"] == {"kind": "class", "first": "text", "label": "label"}
     assert (tmp_path / "run" / page.PAGE).exists()
     new = tmp_path / "new.csv"
     new.write_text("text\nthe dog sat .\nthe cat sat .\n", encoding="utf-8")

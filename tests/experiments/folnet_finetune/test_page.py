@@ -10,6 +10,7 @@ from typing import Any
 from experiments import runtime
 from experiments.folnet_finetune import page
 from experiments.folnet_finetune.measures import PREDICTIONS
+from folnet.tasks import own
 
 RESULTS: dict[str, Any] = {
     "parameters": 1234567,
@@ -21,7 +22,16 @@ RESULTS: dict[str, Any] = {
 
 def opened() -> Any:
     """Stands for the data: two splits with labels and one without."""
-    task = types.SimpleNamespace(name="own", classes=("bad", "<good>"), looked_for="{}: reviews.csv".format)
+    task = own.TextTask(
+        name="own",
+        splits=("train", "validation", "test", "new"),
+        files=(("train", Path("reviews.csv")),),
+        columns=own.Columns("review", None, "verdict"),
+        classes=("bad", "<good>"),
+        metrics=("accuracy",),
+        max_length=8,
+        download="",
+    )
     dev = (types.SimpleNamespace(name="validation", labelled=True),)
     test = tuple(types.SimpleNamespace(name=name, labelled=name == "test") for name in ("test", "new"))
     return types.SimpleNamespace(task=task, dev=dev, test=test, measured=dev + test)
@@ -61,12 +71,13 @@ def test_scores_pictures_and_the_first_errors(tmp_path):
         "4,321 rows, 1,234,567 parameters. Longer than a model's input, and cut off: 5 texts."
         in html.unescape(text)
     )
+    assert "Read: kind class, first review, label verdict. Trained on" in text
     assert "The worst errors on test" in text
     assert f"{page.SHOWN} of the {page.SHOWN + 3} in predictions/own_test_errors.jsonl" in text
     assert "errors on validation" not in text  # none
     assert re.findall('<img src="(.*?)"', text) == ["predictions/own_validation_confusion.png"]
     assert "FOLNet fine-tuned: bad, &lt;good&gt;" in text
-    assert "train: reviews.csv" in text
+    assert "reviews.csv" in text
 
 
 def test_a_run_without_errors_or_pictures_has_its_scores_alone(tmp_path):
