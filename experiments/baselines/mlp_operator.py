@@ -11,7 +11,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from experiments.baselines import checks
-from experiments.baselines.linear_rnn import unit
+from llrnn.cells.recurrent import unit_or
 
 
 class MLPOperatorCell(nn.RNNCellBase):
@@ -19,7 +19,9 @@ class MLPOperatorCell(nn.RNNCellBase):
 
     It has the state, the update and the read-out of a normalized linear logic cell, and can represent any
     operator for each input, but nothing ties the operator of (k, g) to those of g with other k: what it lacks
-    is the program. The state starts at the first unit vector, and the output is the state.
+    is the program. The state starts at the first unit vector, and the output is the state. As in the linear
+    logic cell, a new state of length 0, here of an input for which all of z are 0, does not replace the old
+    one; otherwise the gradient overflows, and one such input ends a run.
 
     Attributes:
       features: D.
@@ -64,5 +66,5 @@ class MLPOperatorCell(nn.RNNCellBase):
         drawn = nn.initializers.normal((self.features * self.operator_features) ** -0.5)
         flat = nn.Dense(self.features**2, use_bias=False, kernel_init=drawn, name="operators", **types)(made)
         operator = flat.reshape(*inputs.shape[:-1], self.features, self.features).astype(carry.dtype)
-        state = unit(jnp.einsum("...ij,...j->...i", operator, carry))
+        state = unit_or(jnp.einsum("...ij,...j->...i", operator, carry), carry)
         return state, state

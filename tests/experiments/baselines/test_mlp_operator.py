@@ -1,5 +1,7 @@
 """The control that makes an operator of each input, against NumPy, and its errors."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,24 @@ def test_against_the_equations():
         operators = params["operators"]["kernel"].reshape(4, 3, 3)
         moved = np.einsum("m,mij,j->i", made, operators, h[row])
         np.testing.assert_allclose(new[row], moved / np.linalg.norm(moved), rtol=1e-4, atol=1e-5)
+
+
+def test_an_input_of_which_nothing_is_made_keeps_the_state():
+    """Where all of z rest; many such steps leave gradients finite, and the other inputs their operators."""
+    cell = MLPOperatorCell(3, operator_features=4, hidden=5)
+    h, x = jnp.eye(3)[:2], jnp.eye(6)[:2]
+    params: Any = cell.init(jax.random.key(0), h, x)["params"]
+    params["made"]["bias"] = jnp.full(4, -10.0)
+
+    def last(params):
+        state = h
+        for _ in range(8):
+            state, _ = cell.apply({"params": params}, state, x)
+        return state
+
+    np.testing.assert_array_equal(jax.jit(last)(params), h)
+    gradients = jax.jit(jax.grad(lambda params: (last(params) ** 2).sum()))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
 def test_the_start():
