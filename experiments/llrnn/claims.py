@@ -444,8 +444,8 @@ STATE_TRACKING = (
             "DeltaProduct": (EncoderConfig("delta_product", 64, heads=4, hidden=664), 126_824),
             "NTM, content-addressed": (EncoderConfig("content_ntm", 64, state=118), 127_156),
         },
-        # The second try. In the first, seeds 0 to 4 without this price, two of five had errors at 512: their
-        # operators stretched parts of the state. With it those two seeds, and three others, had none.
+        # The second try. In the first, seeds 0 to 4 without this price, two of five had errors at 512. In
+        # trials with it those two seeds, and three others that are not reported, had none.
         orthogonality=0.1,
         seeds=(5, 6, 7, 8, 9),
     ),

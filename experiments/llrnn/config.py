@@ -52,7 +52,7 @@ class Config(runtime.RunConfig):
             D x D, with the sum of squares |V|^2, which is D if V is orthogonal. Above 0 it singles out
             programs among mixtures: see `experiments.llrnn.measures.operator_lengths`.
         orthogonality: weight in the loss of the mean of |V^T V - 1|^2 / D over the operators. Orthogonal ones
-            neither stretch nor shrink parts of the state, so that errors do not grow with the length.
+            neither stretch nor shrink parts of the state, so that errors grow less with the length.
         restarts: number of initialisations at most; the one with the least training loss continues for
             `steps`. See `experiments.llrnn.restarts`.
         restart_steps: updates of each, at most `steps` and a multiple of `log_every`; 0 with restarts=1.

@@ -78,8 +78,13 @@ def test_lines_with_a_declaration_are_those_of_their_record():
             edited = comparison.differences(record.declared["declaration"])
             if edited or line["fixed_beforehand"] != record.declared["commit"]:
                 declared = [each for each in record.lines if each["kind"] == claiming.DECLARATION]
-                before = declared if edited else declared[:-1]
-                assert line["fixed_beforehand"] in [each["commit"] for each in before], line["id"]
+                before = {each["commit"]: each for each in (declared if edited else declared[:-1])}
+                seeds = before[line["fixed_beforehand"]]["declaration"]["seeds"]
+                runs = [each for each in record.lines if each["kind"] == claiming.REPORTED]
+                for entry in (line["ours"], *line["baselines"]):
+                    of_model = {run["seed"]: run for run in runs if run["model"] == entry["name"]}
+                    values = [of_model[seed]["measurements"][claim.value] for seed in seeds]
+                    assert entry["per_seed"] == values, line["id"]
                 continue
             chosen = claiming.choose(comparison, record)
             assert claiming.make_line(comparison, claim, record, chosen, line["command"]) == line
