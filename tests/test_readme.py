@@ -63,6 +63,7 @@ TESTED = tuple(
     for name in (
         "boxworld",
         "boxworld.analysis",
+        "boxworld.play",
         "folnet_language",
         "folnet_pretrain",
         "kinship",

@@ -45,7 +45,12 @@ def test_annotations_are_checked_in_the_tests_of_packages_and_outside_of_raises(
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.typed", f"--rootdir={tmp_path}", str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAX_PLATFORMS": "cpu",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # other plugins take longer to load than the tests to run
+        },
         capture_output=True,
         text=True,
         check=False,

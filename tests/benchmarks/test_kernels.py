@@ -23,14 +23,21 @@ SMALL = {
 }
 
 
+@pytest.mark.usefixtures("drawn_by_numpy")
 @pytest.mark.parametrize("name", SMALL)
 def test_baselines_compute_the_same(name):
     """A ratio to something else would mean nothing."""
     case = SMALL[name]
-    arrays = case.draw()
-    want = np.asarray(jax.jit(case.function("forward", "reference"))(*arrays))
-    for baseline in case.baselines:
-        got = np.asarray(jax.jit(case.baseline("forward", baseline))(*case.arrays_of(baseline, arrays)))
+
+    @jax.jit
+    def compute(arrays):
+        return case.function("forward", "reference")(*arrays), {
+            baseline: case.baseline("forward", baseline)(*case.arrays_of(baseline, arrays))
+            for baseline in case.baselines
+        }
+
+    want, found = compute(case.draw())
+    for baseline, got in found.items():
         got = np.moveaxis(got, -1, 1) if baseline in case.layout else got
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=baseline)
 
@@ -96,9 +103,21 @@ def test_tuning_writes_a_table_that_is_read_back(tmp_path):
     assert table["chip"] == "Some chip"
 
 
-@pytest.mark.parametrize("backend", ["xla"])
-def test_tuning_tries_the_candidates(backend, monkeypatch):
-    monkeypatch.setattr(tune_kernels, "WORTH", 0.0)
-    for direction in ("forward", "backward"):
-        line = tune_kernels.tune(SMALL["two_simplicial"], backend, direction, blocks=1)
-        assert line is None or line["direction"] == direction
+@pytest.mark.usefixtures("drawn_by_numpy")
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_tuning_tries_the_candidates(direction, monkeypatch):
+    """The second of two is twice as fast as the default."""
+    tried = []
+
+    def alternate(programs, blocks, **_):
+        tried.extend(programs)
+        for program in programs.values():
+            program()
+        return {name: [1.0 / count] * blocks for count, name in enumerate(programs, start=1)}
+
+    monkeypatch.setattr(tune_kernels.timing, "alternate", alternate)
+    line = tune_kernels.tune(SMALL["two_simplicial"], "xla", direction, blocks=1)
+    assert line is not None
+    assert len(tried) == 2
+    assert (line["direction"], line["gain"]) == (direction, 2.0)
+    assert json.dumps(line["blocks"], sort_keys=True) == tried[1]

@@ -1,5 +1,7 @@
 """The benchmark's floor counts the products that a training step has, and its rows are of one trace each."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,20 +9,19 @@ import pytest
 
 from benchmarks import contractions
 from benchmarks import tp_transformer as benchmark
-from tp_transformer import TPTransformer, Transformer, objective
+from tp_transformer import TPTransformer, objective
 
 SMALL = {"vocab_size": 20, "features": 32, "filter_features": 128, "num_heads": 4, "num_layers": 1}
 
 
-@pytest.mark.parametrize("architecture", [TPTransformer, Transformer])
-def test_the_floor_has_nearly_all_of_the_step(architecture):
+def test_the_floor_has_nearly_all_of_the_step():
     """The contractions' operations are nearly all that XLA counts in the gradient of the loss."""
-    model = architecture(**{**SMALL, "features": 256, "filter_features": 1024, "num_layers": 2})
+    model = TPTransformer(**{**SMALL, "features": 256, "filter_features": 1024})
     source, target = jax.ShapeDtypeStruct((4, 32), jnp.int32), jax.ShapeDtypeStruct((4, 16), jnp.int32)
     params = jax.eval_shape(model.init, jax.random.key(0), source, target)["params"]
 
     def loss(params, source, target):
-        logits = model.apply({"params": params}, source, target)
+        logits: Any = model.apply({"params": params}, source, target)
         return objective.next_symbol_sums(logits, target).loss
 
     analysis = jax.jit(jax.grad(loss)).lower(params, source, target).cost_analysis()

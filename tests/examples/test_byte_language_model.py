@@ -38,7 +38,7 @@ def test_the_text_is_cut_once(tmp_path):
     file.write_bytes(b"short")
     with pytest.raises(ValueError, match="text: got 5 bytes, expected at least 1920"):
         example.read(file)
-    rows = example.windows(jax.random.key(0), jnp.asarray(text))
+    rows = quickly(example.windows)(jax.random.key(0), text)
     assert rows.shape == (example.BATCH, example.LENGTH + 1)
     np.testing.assert_array_equal(np.diff(rows, axis=1) % 256, 1)
 
@@ -53,10 +53,8 @@ def test_bytes_are_drawn_from_the_models_logits():
     tokens = np.frombuffer(b"ab" + written, np.uint8)[None].astype(np.int32)
     logits = quickly(model.apply)({"params": params}, tokens)[0, 1:-1]
     keys = jax.random.split(jax.random.key(0), 6)
-    wanted = [
-        int(jax.random.categorical(key, row[None] / 0.7)[0]) for key, row in zip(keys, logits, strict=True)
-    ]
-    assert list(written) == wanted
+    wanted = quickly(jax.vmap(lambda key, row: jax.random.categorical(key, row[None] / 0.7)[0]))(keys, logits)
+    assert list(written) == wanted.tolist()
 
 
 @pytest.mark.slow

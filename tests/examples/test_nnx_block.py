@@ -2,12 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 
 from examples import nnx_block as example
 from tests.examples import small_example
+from tests.simplicial.small import quickly
 
 
 @pytest.mark.slow  # seconds of compiling
@@ -19,7 +19,7 @@ def test_a_short_run_is_complete(tmp_path, monkeypatch):
 
 
 def test_answers_are_looked_up_and_shifted():
-    fields, answers, held_out = (np.asarray(part) for part in example.draw(jax.random.key(3), 20))
+    fields, answers, held_out = quickly(lambda key: example.draw(key, 20))(jax.random.key(3))
     for cells, right, left_out in zip(fields, answers, held_out, strict=True):
         number_of = {name: number for name, number, _, _ in cells}
         assert len(number_of) == example.CELLS

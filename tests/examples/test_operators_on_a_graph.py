@@ -7,6 +7,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from examples import operators_on_a_graph as example
 from tests.examples import small_example
+from tests.simplicial.small import quickly
 
 
 @pytest.mark.slow  # seconds of compiling
@@ -22,8 +23,7 @@ def test_a_short_run_is_complete(tmp_path, monkeypatch):
 
 
 def test_distances_are_those_of_shortest_paths():
-    edges, answers = (np.asarray(part) for part in example.draw(jax.random.key(2), 3, 20))
-    for graph, found in zip(edges, answers, strict=True):
+    for graph, found in zip(*quickly(lambda key: example.draw(key, 3, 20))(jax.random.key(2)), strict=True):
         assert (graph.sum(axis=1) == example.SUCCESSORS).all()
         assert not graph.diagonal().any()
         distance = shortest_path(graph.astype(float), unweighted=True)

@@ -14,6 +14,8 @@ from experiments.kinship import train as kinship_train
 from experiments.mathematics import train as mathematics_train
 from experiments.runtime import row_keys
 
+DROPS = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+
 
 def check(init, loss, batch, rows):
     """Traces a loss with a key of rows; a draw of another shape would raise."""
@@ -27,7 +29,9 @@ def check(init, loss, batch, rows):
 
 def test_tp_transformer():
     config: Any = mathematics.get_config("quick")
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout_rate=0.1))
+    config = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, dropout_rate=0.1, num_layers=1)
+    )
     problem = mathematics_train.problem(config, config.model.make())
     tokens = jnp.ones((4, 6), jnp.int32)
     check(problem["init"], problem["loss"], {"source": tokens, "target": tokens}, 4)
@@ -36,7 +40,7 @@ def test_tp_transformer():
 @pytest.mark.parametrize("name", ["jmc.atp", "bert"])
 def test_kinship(name):
     config: Any = kinship.get_config("quick")
-    sizes = dataclasses.replace(config.sizes, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    sizes = dataclasses.replace(config.sizes, num_hidden_layers=1, **DROPS)
     config = dataclasses.replace(config, sizes=sizes, batch_size=4, model=name, baselines=())
     problem = kinship_train.problem(config, config.make(name))
     check(problem["init"], problem["loss"], kinship_train.make_batches(config)(0), 4)
@@ -44,8 +48,8 @@ def test_kinship(name):
 
 def test_folnet_pretraining():
     config: Any = folnet_pretrain.get_config("quick")
-    drops = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, **drops), batch_size=4)
+    model = dataclasses.replace(config.model, num_hidden_layers=1, **DROPS)
+    config = dataclasses.replace(config, model=model, batch_size=4)
     model = config.model.make(config.data.pretrain_loss)
     tokens, labels = jnp.ones((4, 8), jnp.int32), jnp.ones((4, 2), jnp.int32)
     batch = {
@@ -60,6 +64,7 @@ def test_folnet_pretraining():
 def test_folnets_that_write(preset):
     config: Any = folnet_language.get_config(preset)
     assert config.model.hidden_dropout_prob > 0
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=1))
     model = config.make_model()
     batch = dict.fromkeys(("input_ids", "decoder_input_ids", "labels"), jnp.ones((4, 8), jnp.int32))
     batch |= {"attention_mask": jnp.ones((4, 8), bool)}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import folnet
-from folnet import FOLNetConfig, convert, parameters
+from folnet import FOLNetConfig, convert, heads, parameters
 
 DATA = Path(__file__).parent / "data"
 RECORDED = ("folnet_full", "folnet_join_assoc")
@@ -67,7 +67,7 @@ def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
 def recorded_outputs(name: str) -> dict[str, Any]:
     """Returns our outputs for a recorded encoder and its heads, compiled together.
 
-    Classes and spans are read from the outputs of the encoder, which they share.
+    All heads read the outputs of one encoder.
     """
     models = {
         head: recorded_model(name, model, "pretraining" if head == "encoder" else head)
@@ -80,15 +80,18 @@ def recorded_outputs(name: str) -> dict[str, Any]:
     }
     masked = jnp.asarray(recorded(name)["input/mlm_positions"], jnp.int32)
 
+    def words(model, encoded):
+        logits = model.predictions(heads.at(encoded.last_hidden_state, masked), model.folnet.embeddings)
+        return model._output(logits, encoded.pooler_output)
+
     @quickly
     def run(params, ids, types):
         def outputs(head, *given, **options):
             return apply(models[head][0], params[head], *given, **options)
 
         encoded = outputs("encoder", ids, types)
-        heads = {head: outputs(head, encoded, True, method="_head") for head in ("classification", "span")}
-        words = outputs("pretraining", ids, types, mlm_positions=masked)
-        return {"encoder": encoded, "pretraining": words, **heads}
+        found = {head: outputs(head, encoded, True, method="_head") for head in ("classification", "span")}
+        return {"encoder": encoded, "pretraining": outputs("pretraining", encoded, method=words), **found}
 
     return run({head: params for head, (_, params) in models.items()}, *recorded_inputs(name))
 
@@ -98,13 +101,16 @@ def apply(model: Any, params: Any, *arguments: Any, **options: Any) -> Any:
     return model.apply({"params": params}, *arguments, **options)
 
 
+_shapes = functools.cache(parameters.shapes)
+
+
 def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:
     """Draws all parameters, including biases, from N(0, scale^2), so that a missing term shows."""
     rng = np.random.default_rng(seed)
     return parameters.nest(
         {
             name: jnp.asarray((scale * rng.normal(size=shape)).astype(np.float32))
-            for name, shape in parameters.shapes(model).items()
+            for name, shape in _shapes(model).items()
         }
     )
 

@@ -12,7 +12,7 @@ from folnet import FOLNetDecoder, masks
 from folnet.decoder_layers import DecoderReasoner
 from folnet.transformer_configuration import TransformerConfig
 from tests.folnet import known_dropout, small
-from tests.folnet.small_decoders import ALONE, OTHER, SUBSETS, VOCAB, causal, first, method, words
+from tests.folnet.small_decoders import ALONE, OTHER, SUBSETS, VOCAB, causal, method, words
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -31,11 +31,12 @@ def changes(model, params):
 
     The batch has, for each prefix, a text and that text with one token changed.
     """
-    text = words(1, LENGTH)
-    changed = (text + 7 * jnp.eye(LENGTH, dtype=jnp.int32)) % VOCAB
-    batch = jnp.tile(jnp.concatenate((text, changed)), (len(PREFIXES), 1))
-    prefixes = jnp.repeat(jnp.asarray(PREFIXES), LENGTH + 1)
-    out = method(model)(params, batch, prefix_lengths=prefixes)
+    text = np.asarray(words(1, LENGTH))
+    changed = (text + 7 * np.eye(LENGTH, dtype=np.int32)) % VOCAB
+    batch = np.tile(np.concatenate((text, changed)), (len(PREFIXES), 1))
+    prefixes = np.repeat(np.asarray(PREFIXES, np.int32), LENGTH + 1)
+    types = np.zeros(batch.shape, np.int32)
+    out = method(model)(params, *map(jnp.asarray, (batch, types)), prefix_lengths=jnp.asarray(prefixes))
     unary, relation = (
         np.asarray(x).reshape(len(PREFIXES), LENGTH + 1, *x.shape[1:])
         for x in (out.last_hidden_state, out.relation_hidden_state)
@@ -66,13 +67,14 @@ def check_causality(operators, **fields):
                 assert dr[t, x, y] > 1e-5 or t not in (x, y) or not sees(prefix)[x, y]
 
 
-@pytest.mark.parametrize("fields", [{}, {"activation": "implication", **OTHER}])
-def test_causality(fields):
-    """Changing a token affects exactly the tokens that may attend to it; relations stay 0 elsewhere.
+CASES = (("jmc.atp", {}), ("j.", {"activation": "implication", **OTHER}))
+"""All operators, and an activation that is not 0 at 0 with other distances and the diagonal links."""
 
-    Also with an activation that is not 0 at 0, other distances, and the diagonal links.
-    """
-    check_causality("jmc.atp", **fields)
+
+@pytest.mark.parametrize(("operators", "fields"), CASES)
+def test_causality(operators, fields):
+    """Changing a token affects exactly the tokens that may attend to it; relations stay 0 elsewhere."""
+    check_causality(operators, **fields)
 
 
 @pytest.mark.slow
@@ -109,7 +111,7 @@ def test_each_operator_alone(operators):
 
 def test_gradients_have_the_pattern_of_the_mask():
     """The gradient of a token's properties is exactly 0 at atoms it may not attend to; all are finite."""
-    config = small.config(operators="jm.tp", num_hidden_layers=2)
+    config = small.config(operators="jm.t", num_hidden_layers=2)
     length, width = 4, config.hidden_size
     rng = np.random.default_rng(0)
     u = jnp.asarray(rng.normal(size=(2, length, width)), jnp.float32)
@@ -138,21 +140,25 @@ def test_gradients_have_the_pattern_of_the_mask():
 def check_steps(operators, **fields):
     """Compares reading a prefix at once and continuing token by token with reading the whole text."""
     model, params = causal(operators, **fields)
-    text = words(3, LENGTH + 3, seed=2)
-    types = jnp.asarray(np.random.default_rng(3).integers(0, 2, text.shape), jnp.int32)
-    lengths, prefixes = np.asarray([LENGTH, 2, 4]), jnp.asarray([LENGTH, 2, 0])
-    types = jnp.where(first(lengths, 9), types, types[jnp.arange(3), lengths - 1][:, None])
-    whole = method(model)(params, text, types, prefix_lengths=prefixes)
-    start = (text[:, :LENGTH], types[:, :LENGTH], first(lengths, LENGTH))
-    logits, state = method(model, "prefill", capacity=LENGTH + 3)(params, *start, prefix_lengths=prefixes)
+    batch = len(PREFIXES) * (LENGTH + 1)  # as above, for the same program
+    rows, begin = np.arange(batch), LENGTH - 3
+    text = np.asarray(words(batch, LENGTH, seed=2))
+    types = np.random.default_rng(3).integers(0, 2, text.shape, np.int32)
+    lengths, prefixes = np.asarray([begin, 1, 2])[rows % 3], np.asarray([begin, 1, 0], np.int32)[rows % 3]
+    types = np.where(np.arange(LENGTH) < lengths[:, None], types, types[rows, lengths - 1][:, None])
+    text, types, prefixes = map(jnp.asarray, (text, types, prefixes))
+    whole = np.asarray(method(model)(params, text, types, prefix_lengths=prefixes).logits)
+    start = (np.asarray(text)[:, :begin], np.asarray(types)[:, :begin], np.arange(begin) < lengths[:, None])
+    prefill = method(model, "prefill", capacity=LENGTH)
+    logits, state = prefill(params, *map(jnp.asarray, start), prefix_lengths=prefixes)
     for more in range(4):
-        want = np.asarray(whole.logits)[np.arange(3), lengths + more - 1]
-        np.testing.assert_allclose(logits, want, atol=2e-5, rtol=1e-5)
+        np.testing.assert_allclose(logits, whole[rows, lengths + more - 1], atol=2e-5, rtol=1e-5)
         if more < 3:
-            logits, state = method(model, "step")(params, text[np.arange(3), lengths + more], state)
+            token = np.asarray(text)[rows, lengths + more]
+            logits, state = method(model, "step")(params, jnp.asarray(token), state)
 
 
-@pytest.mark.parametrize(("operators", "fields"), [("jmc.atp", {}), ("j.", OTHER)])
+@pytest.mark.parametrize(("operators", "fields"), CASES)
 def test_token_by_token(operators, fields):
     """The state contains all that later tokens need, with the base atoms and diagonal links there are."""
     check_steps(operators, **fields)
@@ -160,23 +166,32 @@ def test_token_by_token(operators, fields):
 
 def test_padding_is_not_seen_and_no_token_is_the_first():
     """With any padding before or after it, a text gives the same results as alone."""
-    model, params = causal("jc.t")
-    run, text = method(model), jnp.tile(words(1, 4, seed=5), (2, 1))
-    prefixes = jnp.asarray([3, 0])
-    alone = run(params, text, None, jnp.ones((2, 4), bool), prefix_lengths=prefixes)
+    model, params = causal("j.")
+    text = np.tile(words(1, 4, seed=5), (2, 1))
+
+    def run(text, real, prefixes) -> Any:
+        given = map(jnp.asarray, (text, real, np.asarray(prefixes, np.int32)))
+        return jax.device_get(compiled(params, *given))
+
+    @small.quickly
+    def compiled(params, text, real, prefixes):
+        out = small.apply(model, params, text, None, real, prefix_lengths=prefixes)
+        return out.logits, out.relation_hidden_state
+
+    logits, relation = run(text, np.ones((2, 4), bool), [3, 0])
     for at in (0, 3):
-        here, prefix = slice(at, at + 4), jnp.asarray([3 + at, 0])
-        real = jnp.zeros((2, 7), bool).at[:, here].set(True)
+        here, real = slice(at, at + 4), np.zeros((2, 7), bool)
+        real[:, here] = True
         for seed in (6, 7):
-            padded = words(2, 7, seed).at[:, here].set(text)
-            out = run(params, padded, None, real, prefix_lengths=prefix)
-            np.testing.assert_allclose(out.logits[:, here], alone.logits, atol=1e-5)
-            relation = out.relation_hidden_state[:, here]
-            np.testing.assert_allclose(relation[:, :, here], alone.relation_hidden_state, atol=1e-5)
-            assert not np.delete(relation, np.arange(at, at + 4), axis=2).any()
+            padded = np.array(words(2, 7, seed))
+            padded[:, here] = text
+            found, related = run(padded, real, [3 + at, 0])
+            np.testing.assert_allclose(found[:, here], logits, atol=1e-5)
+            np.testing.assert_allclose(related[:, here, here], relation, atol=1e-5)
+            assert not np.delete(related[:, here], np.arange(at, at + 4), axis=2).any()
     # That is the mask's doing: padding before a text is seen without it.
-    seen = run(params, padded, None, jnp.ones((2, 7), bool), prefix_lengths=prefix)
-    assert np.abs(seen.logits[:, here] - alone.logits).max() > 1e-2
+    seen, _ = run(padded, real | True, [3 + at, 0])
+    assert np.abs(seen[:, here] - logits).max() > 1e-2
 
 
 def test_dropout_of_the_whole_model():
@@ -190,16 +205,16 @@ def test_dropout_of_the_whole_model():
     assert known_dropout.trace(run) == {features: 3, pairs: 2, (0.3, (2, 3, 4, 4)): 1}
 
     @small.quickly
-    def both(key):
+    def base_atoms(key):
         with known_dropout.known():
             dropped = run(key, output_hidden_states=True)
-        return dropped, small.apply(model, params, words(2, 4), output_hidden_states=True)
+        plain = small.apply(model, params, words(2, 4), output_hidden_states=True)
+        return [(out.hidden_states[0], out.relation_hidden_states[0]) for out in (dropped, plain)]
 
-    dropped, plain = both(small.key())
+    dropped, plain = jax.device_get(base_atoms(small.key()))
     scale = [np.asarray(known_dropout.weights(*place)) for place in (features, pairs)]
-    np.testing.assert_allclose(dropped.hidden_states[0], plain.hidden_states[0] * scale[0], rtol=1e-6)
-    want = plain.relation_hidden_states[0] * np.moveaxis(scale[1], 1, -1)
-    np.testing.assert_allclose(dropped.relation_hidden_states[0], want, rtol=1e-6)
+    np.testing.assert_allclose(dropped[0], plain[0] * scale[0], rtol=1e-6)
+    np.testing.assert_allclose(dropped[1], plain[1] * np.moveaxis(scale[1], 1, -1), rtol=1e-6)
     # In steps and prefill nothing is dropped: they have no key.
     jax.eval_shape(lambda: small.apply(model, params, words(2, 4), capacity=5, method="prefill"))
 

@@ -1,5 +1,6 @@
 """Base atoms: what is added, where, and in which dtype."""
 
+import functools
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 IDS, TYPES = small.tokens()
 LENGTH = IDS.shape[1]
+AT = jnp.arange(LENGTH)
 
 
 EPS = 0.1
@@ -38,7 +40,7 @@ def run(config, **atoms):
     ids = atoms.pop("input_ids", IDS)
     params = small.draw_like(shapes(module), scale=1)
     unary, relation = small.quickly(lambda p: small.apply(module, p, ids, TYPES, **atoms))(params)
-    return unary, np.moveaxis(np.asarray(relation, np.float64), 1, -1), params
+    return unary, np.moveaxis(np.asarray(relation, np.float64), 1, -1), jax.device_get(params)
 
 
 def config_with(**fields):
@@ -46,9 +48,14 @@ def config_with(**fields):
     return small.config(layer_norm_eps=EPS, **fields)
 
 
+@functools.cache
+def numbers(distance):
+    """Returns the ids of relative positions."""
+    return np.asarray(small.quickly(lambda at: positions.relative_ids(at, at, TYPES, TYPES, distance))(AT))
+
+
 def relative(params, config):
-    at = jnp.arange(LENGTH)
-    return np.asarray(params["relative"])[positions.relative_ids(at, at, TYPES, TYPES, config.max_distance)]
+    return params["relative"][numbers(config.max_distance)]
 
 
 def test_words_types_and_relative_positions():
@@ -144,7 +151,7 @@ def test_dropout_of_base_atoms():
         return dropped, small.apply(module, params, IDS, TYPES)
 
     dropped, plain = both(params)
-    for got, want in zip(dropped, plain, strict=True):
+    for got, want in zip(dropped, map(np.asarray, plain), strict=True):
         np.testing.assert_allclose(got, want * known_dropout.weights(0.2, want.shape), rtol=1e-6)
 
     def draw(key):
@@ -164,7 +171,8 @@ def test_initial_tables():
         relation_size=14,
         max_distance=200,
     )
-    params = jax.jit(lambda key: Embeddings(config).init(key, IDS, TYPES))(small.key())["params"]
+    init = small.quickly(lambda key: Embeddings(config).init(key, IDS, TYPES))
+    params = jax.device_get(init(small.key()))["params"]
     sizes = {"word": 400, "type": 300, "position": 512, "relative": 402, "relation": 500}
     assert {name: leaf.shape for name, leaf in params.items()} == {n: (c, 14) for n, c in sizes.items()}
     for table in params.values():
@@ -182,9 +190,13 @@ def test_positions_may_start_anywhere():
 
     table = {name: np.asarray(leaf) for name, leaf in params.items()}
     want = table["word"][IDS] + table["type"][TYPES]
-    np.testing.assert_allclose(properties(None), want + table["position"][None, :LENGTH], atol=1e-6)
+    np.testing.assert_allclose(
+        small.quickly(lambda: properties(None))(), want + table["position"][None, :LENGTH], atol=1e-6
+    )
     places = np.asarray([[2], [5]]) + np.arange(LENGTH)[None]
-    np.testing.assert_allclose(properties(jnp.asarray([2, 5])), want + table["position"][places], atol=1e-6)
+    np.testing.assert_allclose(
+        small.quickly(properties)(np.asarray([2, 5], np.int32)), want + table["position"][places], atol=1e-6
+    )
 
 
 def test_logits_are_sums_in_float32():
@@ -192,7 +204,7 @@ def test_logits_are_sums_in_float32():
     module = Embeddings(config_with(dtype="bfloat16"))
     params = small.draw_like(shapes(module), scale=1)
     unary = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 14)), jnp.bfloat16)
-    got: Any = module.apply({"params": params}, unary, method="logits")
+    got: Any = small.quickly(lambda p: module.apply({"params": p}, unary, method="logits"))(params)
     assert got.dtype == jnp.float32
-    word = np.asarray(params["word"].astype(jnp.bfloat16), np.float64)
+    word = np.asarray(params["word"]).astype(jnp.bfloat16).astype(np.float64)
     np.testing.assert_allclose(got, np.asarray(unary, np.float64) @ word.T, atol=1e-5)

@@ -1,12 +1,15 @@
 """The encoder-decoder compared with loops over Appendix A.5, with itself token by token, and with padding."""
 
+import functools
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from folnet import FOLNet, parameters
+from folnet import parameters
+from folnet.encoder_decoder import Encoded
 from tests.folnet import known_dropout, small
 from tests.folnet.small import SIZES
 from tests.folnet.small_decoders import OTHER, SUBSETS, conditional, first, method, words
@@ -149,75 +152,67 @@ def decoded(params, target, real, encoder_u, encoder_r, layers):
 
 
 ALL = first([3, 3], 3)
+RNG = np.random.default_rng(0)
+U, R = RNG.normal(size=(2, 4, D1)), RNG.normal(size=(2, D2, 4, 4))
+"""What an encoder may have made of two inputs."""
 
 
-def run(sources=SOURCES, targets=TARGETS, real=ALL):
-    """Returns outputs of a model of two layers with all operators; compiled once."""
+def encoded(unary=U, relation=R):
+    return Encoded(jnp.asarray(unary, jnp.float32), jnp.asarray(relation, jnp.float32), REAL)
+
+
+def run(given=None, targets=TARGETS, real=ALL):
+    """Returns outputs of a decoder of two layers with all operators; compiled once."""
     model, params = conditional(num_hidden_layers=2)
-    return method(model)(params, sources, targets, None, REAL, real)
+    return method(model, "decode")(params, given or encoded(), targets, real)
 
 
 def test_the_appendix_in_loops():
     """Two layers with all operators, for inputs with and without padding."""
     params, out = conditional(num_hidden_layers=2)[1], run()
     for b in range(2):
-        encoder_u, encoder_r = (
-            np.asarray(x[b], np.float64)
-            for x in (out.encoder_last_hidden_state, out.encoder_relation_hidden_state)
-        )
-        u, r, logits = decoded(
-            params,
-            np.asarray(TARGETS[b]),
-            np.asarray(REAL[b]),
-            encoder_u,
-            encoder_r,
-            layers=2,
-        )
+        given = (np.asarray(TARGETS[b]), np.asarray(REAL[b]), U[b], np.moveaxis(R[b], 0, -1))
+        u, r, logits = decoded(params, *given, layers=2)
         np.testing.assert_allclose(out.last_hidden_state[b], u, atol=1e-4)
         np.testing.assert_allclose(out.relation_hidden_state[b], r, atol=1e-4)
         np.testing.assert_allclose(out.logits[b], logits, atol=1e-4)
 
 
-def test_the_encoder_is_a_folnet():
-    """It reads segments and padding."""
-    model, params = conditional("j.")
-    types = (SOURCES + 1) % 2
-
-    @small.quickly
-    def both(params):
-        given = (SOURCES, types, REAL)
-        want = small.apply(FOLNet(model.config), params["folnet"], *given)
-        return small.apply(model, params, *given, method="encode"), want
-
-    out, want = both(params)
-    np.testing.assert_allclose(out.unary, want.last_hidden_state, atol=1e-5)
-    np.testing.assert_allclose(np.moveaxis(out.relation, 1, -1), want.relation_hidden_state, atol=1e-5)
-    np.testing.assert_array_equal(out.real, REAL)
-
-
 def test_padding_of_the_input_is_not_seen():
     """Whatever its content; real tokens are read."""
-    out, other = run(), run(SOURCES.at[1, 2:].add(-3) % 19)
+    unary, relation = U.copy(), R.copy()
+    unary[1, 2:] += 1
+    relation[1, :, 2:] += 1
+    relation[1, :, :, 2:] -= 2
+    out, other = run(), run(encoded(unary, relation))
     np.testing.assert_array_equal(out.logits, other.logits)
     np.testing.assert_array_equal(out.relation_hidden_state, other.relation_hidden_state)
-    seen = run(SOURCES.at[:, 1].add(-3) % 19)
-    assert (np.abs(out.logits - seen.logits).max(axis=-1) > 1e-4).all()
+    unary[:, 1] += 1
+    seen = run(encoded(unary))
+    assert (np.abs(np.asarray(out.logits) - seen.logits).max(axis=-1) > 1e-4).all()
 
 
 def test_padding_of_the_target_is_not_seen():
     """Whatever its content, by all tokens but itself; without its mask it is."""
-    some = ALL.at[0, 1].set(False)
-    out, other = (run(targets=targets, real=some) for targets in (TARGETS, TARGETS.at[0, 1].add(-3) % 19))
-    same = np.abs(out.logits - other.logits).max(axis=-1) == 0
+    some, changed = np.array(ALL), np.array(TARGETS)
+    some[0, 1] = False
+    changed[0, 1] = (changed[0, 1] - 3) % 19
+    out, other = (
+        np.asarray(run(targets=jnp.asarray(targets), real=jnp.asarray(some)).logits)
+        for targets in (TARGETS, changed)
+    )
+    same = np.abs(out - other).max(axis=-1) == 0
     np.testing.assert_array_equal(same, [[True, False, True], [True, True, True]])
-    assert np.abs(out.logits - run().logits)[0, 2].max() > 1e-3
+    assert np.abs(out - run().logits)[0, 2].max() > 1e-3
 
 
 def test_the_target_is_causal():
     """A later token of the target changes nothing before it."""
     for t in range(3):
-        changed, out = run(targets=TARGETS.at[:, t].add(-5) % 19), run()
-        same = np.abs(out.logits - changed.logits).max(axis=-1) == 0
+        targets = np.array(TARGETS)
+        targets[:, t] = (targets[:, t] - 5) % 19
+        changed, out = run(targets=jnp.asarray(targets)), run()
+        same = np.abs(np.asarray(out.logits) - changed.logits).max(axis=-1) == 0
         np.testing.assert_array_equal(same, np.tile(np.arange(3) < t, (2, 1)))
 
 
@@ -238,13 +233,19 @@ def test_dropout_of_the_whole_model():
     }
 
 
+@functools.cache
+def prefill(model):
+    """Returns a compiled function to the state before the first token."""
+    return small.quickly(lambda p, given: model.bind({"params": p}).decoder.prefill(given, 4))
+
+
 def check_steps(operators, **fields):
     model, params = conditional(operators, **fields)
-    whole = method(model)(params, SOURCES, TARGETS, None, REAL, ALL)
-    state = method(model, "prefill", capacity=4)(params, SOURCES, None, REAL)
+    whole = np.asarray(method(model, "decode")(params, encoded(), TARGETS, ALL).logits)
+    state = prefill(model)(params, encoded())
     for t in range(3):
-        logits, state = method(model, "step")(params, TARGETS[:, t], state)
-        np.testing.assert_allclose(logits, whole.logits[:, t], atol=2e-5, rtol=1e-5)
+        logits, state = method(model, "step")(params, jnp.asarray(np.asarray(TARGETS)[:, t]), state)
+        np.testing.assert_allclose(logits, whole[:, t], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("operators", "fields"), [("jmc.atp", {"num_hidden_layers": 2}), ("j.", OTHER)])

@@ -4,7 +4,6 @@ import dataclasses
 import types as types_lib
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,9 @@ def said(text, types, prefix=0):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A model whose next word is the `said` number, modulo the vocabulary; or equally likely words.
+    """A model whose next word is the `said` number, modulo the vocabulary, or else another one.
+
+    If it is not certain, all words are equally likely.
 
     It has the methods of both kinds of models that generate: it may read only what it is given.
     """
@@ -38,7 +39,8 @@ class Rule:
     certain: bool = True
 
     def logits(self, number):
-        return jax.nn.one_hot(number % VOCAB, VOCAB) * 9.0 * self.certain
+        likely = 9.0 * jax.nn.one_hot(number % VOCAB, VOCAB)
+        return (likely + 8.0 * jax.nn.one_hot((5 * number + 1) % VOCAB, VOCAB)) * self.certain
 
     def apply(self, variables, *args, method="read", **options):
         assert variables["params"] == {}
@@ -162,49 +164,20 @@ def test_targets_are_written_by_a_rule(cache, padded, ends):
     assert (len(rows[1]) == 3) == ends
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_sampled_words_are_those_of_their_keys(cache):
-    """The n-th word is drawn with the n-th key of the one given, in texts and in targets."""
+def test_sampled_words_are_those_of_their_keys():
+    """The n-th word is drawn with the n-th key of the one given, in texts and (without a cache) targets."""
     key, sampling = small.key(3), Sampling(temperature=2.0)
-    options: Any = {
-        "max_new_tokens": NEW,
-        "pad_token_id": PAD,
-        "sampling": sampling,
-        "key": key,
-        "cache": cache,
-    }
+    options: Any = {"max_new_tokens": NEW, "pad_token_id": PAD, "sampling": sampling, "key": key}
     same = jnp.zeros((3, VOCAB))
-    draw = small.quickly(lambda: [sampling(same, jax.random.fold_in(key, n)) for n in range(NEW)])
-    want = draw()
+    draw = small.quickly(
+        lambda: jnp.stack([sampling(same, jax.random.fold_in(key, n)) for n in range(NEW)], 1)
+    )
     text = generate(Rule(certain=False), {}, words(3, 2), **options)
-    target = generate_from(Rule(certain=False), {}, words(3, 2), decoder_start_token_id=1, **options)
-    np.testing.assert_array_equal(text.sequences[:, 2:], np.stack(want, axis=1))
-    np.testing.assert_array_equal(target.sequences[:, 1:], np.stack(want, axis=1))
-
-
-@pytest.mark.parametrize("build", [causal, conditional])
-def test_models_generate_what_they_say(build):
-    """Each word is the most probable one after those before it; without a cache too, by their rule above."""
-    model, params = build("j.")
-    text, real = words(2, 3, seed=4), first([3, 2], 3)
-    options = {"attention_mask": real, "max_new_tokens": 3, "pad_token_id": PAD}
-    start = {"decoder_start_token_id": 1} if build is conditional else {}
-
-    def run(params, cache=True):
-        return model.generate(params, text, cache=cache, **options, **start)
-
-    kept = small.quickly(run)(params)
-    chex.assert_trees_all_equal_shapes_and_dtypes(jax.eval_shape(lambda p: run(p, cache=False), params), kept)
-    for b, length in enumerate((3, 2)):
-        row = kept.sequences[b : b + 1, : kept.lengths[b]]
-        if build is conditional:
-            out = method(model)(params, text, kept.sequences, None, real).logits[b]
-            begin = 1
-        else:
-            out = method(model)(params, kept.sequences).logits[b]
-            begin = length
-        for t in range(begin, row.shape[1]):
-            assert row[0, t] == out[t - 1].argmax()
+    options |= {"decoder_start_token_id": 1, "cache": False}
+    target = generate_from(Rule(certain=False), {}, words(3, 2), **options)
+    want = draw()
+    np.testing.assert_array_equal(np.asarray(text.sequences)[:, 2:], want)
+    np.testing.assert_array_equal(np.asarray(target.sequences)[:, 1:], want)
 
 
 def test_padding_before_a_text_is_padding_after_it():
@@ -226,45 +199,59 @@ def test_padding_before_a_text_is_padding_after_it():
     np.testing.assert_array_equal(out.lengths, np.asarray(lengths) + NEW)
 
 
+BEAMS: dict[str, Any] = {
+    "num_beams": 4,
+    "num_return_sequences": 3,
+    "length_exponent": 0.5,
+    "eos_token_id": (EOS, 11),
+    "pad_token_id": PAD,
+}
+
+
 @pytest.mark.parametrize("build", [causal, conditional])
 def test_beams_have_the_probabilities_of_their_texts(build):
-    """By the whole model, word by word; the cache changes nothing. Any of several tokens ends a text."""
-    model, params = build("j.a")
+    """By the whole model, word by word. Any of several tokens ends a text."""
+    model, params = build("j.")
     text, real = words(2, 3, seed=4), first([3, 2], 3)
-    options = {"attention_mask": real, "max_new_tokens": 3, "pad_token_id": PAD, "eos_token_id": (EOS, 11)}
-    options |= {"decoder_start_token_id": 1} if build is conditional else {}
-
-    def run(params, **more):
-        return model.generate(params, text, **options, **more)
-
-    @small.quickly
-    def all_of_them(params):
-        beams = {"num_beams": 4, "num_return_sequences": 3, "length_exponent": 0.5}
-        return run(params, **beams), run(params, cache=False, **beams)
-
-    found, anew = jax.device_get(all_of_them(params))
-    np.testing.assert_array_equal(found.sequences, anew.sequences)
-    np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-4)
+    options = {"attention_mask": real, "max_new_tokens": 3, **BEAMS}
+    types = jnp.asarray([[0, 1, 1], [1, 0, 0]])
+    if build is conditional:
+        options |= {"decoder_start_token_id": 1, "token_type_ids": types}
+    found = jax.device_get(small.quickly(lambda params: model.generate(params, text, **options))(params))
     assert found.sequences.shape == (6, 4 if build is conditional else 6)
     assert (np.diff(found.scores.reshape(2, 3), axis=1) <= 0).all()
-    for row, (sequence, length, score) in enumerate(
-        zip(found.sequences, found.lengths, found.scores, strict=True)
-    ):
-        which = slice(row // 3, row // 3 + 1)
-        whole = jnp.asarray(sequence[None, :length])
-        if build is conditional:
-            begin, out = 1, method(model)(params, text[which], whole, None, real[which])
-        else:
-            begin, out = int(real[row // 3].sum()), method(model)(params, whole)
-        logs = np.asarray(jax.nn.log_softmax(out.logits[0]))
-        total = sum(logs[place - 1, sequence[place]] for place in range(begin, length))
-        np.testing.assert_allclose(score, total / ((5 + length - begin) / 6) ** 0.5, rtol=1e-4)
+    rows = np.repeat([0, 1], 3)
+    begins = np.ones(6, int) if build is conditional else np.asarray([3, 2])[rows]
+    given = (np.asarray(text)[rows], found.sequences, np.asarray(types)[rows], np.asarray(real)[rows])
+    # Padding after a text changes nothing in it.
+    out = method(model)(params, *(given if build is conditional else given[1:2]))
+    logs = np.asarray(out.logits, np.float64)
+    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
+    for row, (begin, length) in enumerate(zip(begins, found.lengths, strict=True)):
+        sequence = found.sequences[row]
+        total = sum(logs[row, place - 1, sequence[place]] for place in range(begin, length))
+        np.testing.assert_allclose(found.scores[row], total / ((5 + length - begin) / 6) ** 0.5, rtol=1e-4)
         assert (sequence[length:] == PAD).all()
         ends = np.isin(sequence[begin:length], (EOS, 11))
         assert not ends[:-1].any()
         assert ends[-1] or length - begin == 3
     tails = [found.sequences[row * 3 : row * 3 + 3] for row in range(2)]
     assert all(len(np.unique(tail, axis=0)) == 3 for tail in tails)
+
+
+@pytest.mark.parametrize("prompted", [True, False])
+def test_the_cache_changes_nothing_in_beams(prompted):
+    """Texts, targets and their scores: each beam goes on from its own words, in rows of several lengths."""
+    text, lengths = words(3, 4, seed=4), np.asarray([4, 2, 3])
+    types = jnp.asarray([[0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
+    options = {"token_type_ids": types, "attention_mask": first(lengths, 4), "max_new_tokens": NEW, **BEAMS}
+    more: Any = {"prefix_lengths": jnp.asarray([1, 2, 0])} if prompted else {"decoder_start_token_id": 6}
+    run: Any = generate if prompted else generate_from
+    found, anew = (run(Rule(), {}, text, cache=cache, **options, **more) for cache in (True, False))
+    np.testing.assert_array_equal(found.sequences, anew.sequences)
+    np.testing.assert_array_equal(found.lengths, anew.lengths)
+    np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-5)
+    assert len(np.unique(np.asarray(found.sequences)[:, 4 * prompted :], axis=0)) > 6
 
 
 def test_half_precision():

@@ -151,7 +151,7 @@ def test_words_at_positions_are_those_of_all():
 @pytest.mark.parametrize("cls", WITH_HEADS)
 def test_logits_are_float32(cls):
     """Also when computing in bfloat16, since they are for losses."""
-    model = cls(small.config(dtype="bfloat16"))
+    model = cls(small.config(dtype="bfloat16", operators="j."))
     ids = jax.ShapeDtypeStruct((2, 3, 5) if cls is folnet.FOLNetForMultipleChoice else (2, 5), jnp.int32)
     out = jax.eval_shape(lambda key, ids: model.init_with_output(key, ids)[0], jax.random.key(0), ids)
     assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype("float32")}
@@ -162,9 +162,11 @@ def test_choices_are_texts_of_their_own():
     model = folnet.FOLNetForMultipleChoice(small.config(operators="j."))
     single = folnet.FOLNetForSequenceClassification(model.config.replace(num_labels=1))
     params = small.draw(model)
-    ids = jnp.stack([IDS, (IDS + 3) % 19, (IDS + 5) % 19], axis=1)
-    types = jnp.stack([TYPES] * 3, axis=1)
-    mask = jnp.ones(ids.shape, bool).at[0, 1, -2:].set(False)
+    ids = jnp.asarray(np.stack([(np.asarray(IDS) + more) % 19 for more in (0, 3, 5)], axis=1))
+    types = jnp.asarray(np.stack([TYPES] * 3, axis=1))
+    real = np.ones(ids.shape, bool)
+    real[0, 1, -2:] = False
+    mask = jnp.asarray(real)
 
     @small.quickly
     def run(params):
@@ -181,27 +183,51 @@ def test_choices_are_texts_of_their_own():
 DROPS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
 
 
-@pytest.mark.parametrize("cls", [folnet.FOLNetForSequenceClassification, folnet.FOLNetForMultipleChoice])
-def test_the_pooled_token_is_dropped_in_training(cls):
-    """Once, before the classifier, as released."""
+@pytest.mark.parametrize("cls", [folnet.FOLNetForSequenceClassification, folnet.FOLNetForTokenClassification])
+def test_what_is_classified_is_dropped_in_training(cls):
+    """Once, before the classifier, as released: the pooled token, or every token."""
     model = cls(small.config(operators="j.", num_labels=5, **DROPS))
+    params, rng = small.draw(model), np.random.default_rng(0)
+    every, pooled = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 7, 14), (2, 14)))
+    encoded = folnet.FOLNetOutput(jnp.asarray(every), jnp.asarray(pooled), None)
+    rngs = {"dropout": small.key()}
+
+    def head(params):
+        with known_dropout.known():
+            return small.apply(model, params, encoded, False, rngs=rngs, method="_head").logits
+
+    read = pooled if cls is folnet.FOLNetForSequenceClassification else every
+    want = np.asarray(read * known_dropout.weights(0.2, read.shape)) @ np.asarray(
+        params["classifier"]["weight"]
+    )
+    got = small.quickly(head)(params)
+    np.testing.assert_allclose(got, want + np.asarray(params["classifier"]["bias"]), atol=1e-5)
+
+    def whole(key):
+        return small.apply(model, params, IDS, TYPES, None, False, rngs={"dropout": key})
+
+    drops = {(0.2, (2, 7, 14)): 3, (0.2, (2, 6, 7, 7)): 2, (0.3, (2, 3, 7, 7)): 1}
+    assert known_dropout.trace(whole) == {**drops, (0.2, read.shape): drops.get((0.2, read.shape), 0) + 1}
+
+
+def test_the_pooled_token_of_choices_is_dropped_in_training():
+    """Once, before the classifier, as released."""
+    model = folnet.FOLNetForMultipleChoice(small.config(operators="j.", **DROPS))
     params = small.draw(model)
-    choices = cls is folnet.FOLNetForMultipleChoice
-    ids, types = (x[:, None].repeat(3, 1) for x in (IDS, TYPES)) if choices else (IDS, TYPES)
-    rows = ids.size // IDS.shape[1]
+    ids, types = (jnp.asarray(np.repeat(np.asarray(x)[:, None], 3, 1)) for x in (IDS, TYPES))
 
     def run(params):
         rngs = {"dropout": small.key()}
         with known_dropout.known() as drop:
             got = small.apply(model, params, ids, types, None, False, rngs=rngs).logits
-        assert drop.places()[0.2, (rows, small.SIZES["hidden_size"])] == 1
+        assert drop.places()[0.2, (6, small.SIZES["hidden_size"])] == 1
         with known_dropout.known():
-            flat = [x.reshape(rows, -1) for x in (ids, types)]
-            encoder = model.bind({"params": params}, rngs=rngs).folnet
+            flat: Any = [x.reshape(6, -1) for x in (ids, types)]
+            encoder: Any = model.bind({"params": params}, rngs=rngs).folnet
             return got, encoder(*flat, None, False).pooler_output
 
-    got, pooled = small.quickly(run)(params)
-    pooled = np.asarray(pooled * known_dropout.weights(0.2, pooled.shape))
+    got, pooled = jax.device_get(small.quickly(run)(params))
+    pooled = pooled * np.asarray(known_dropout.weights(0.2, pooled.shape))
     want = pooled @ np.asarray(params["classifier"]["weight"]) + np.asarray(params["classifier"]["bias"])
     np.testing.assert_allclose(got, want.reshape(got.shape), atol=1e-5)
 

@@ -16,6 +16,7 @@ LABELS = np.asarray([[0, 4, -1], [-100, -100, -1], [2, 2, 2], [1, -1, 3]])
 
 
 cross_entropy = small.quickly(objective.cross_entropy)
+sequence_classification = small.quickly(objective.sequence_classification, static_argnums=2)
 
 
 def log_softmax(z):
@@ -39,7 +40,7 @@ def test_batches_add_up():
     """Sums of parts equal those of the whole, also if a part has no labels."""
     logits, labels = jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS)
     parts = [cross_entropy(logits[i : i + 1], labels[i : i + 1]) for i in range(4)]
-    total = parts[0] + parts[1] + parts[2] + parts[3]
+    total = jax.device_get(parts[0] + parts[1] + parts[2] + parts[3])
     whole = cross_entropy(logits, labels)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), total, whole)
     assert float(parts[1].mean) == float(parts[1].accuracy) == 0
@@ -48,7 +49,9 @@ def test_batches_add_up():
 def test_ignored_labels_have_no_gradient():
     """No gradient is NaN."""
     labels = jnp.asarray(LABELS)
-    grad = jax.grad(lambda z: objective.cross_entropy(z, labels).sum)(jnp.asarray(LOGITS, jnp.float32))
+    grad = small.quickly(jax.grad(lambda z: objective.cross_entropy(z, labels).sum))(
+        LOGITS.astype(np.float32)
+    )
     probabilities = np.exp(log_softmax(LOGITS))
     want = np.where((LABELS >= 0)[..., None], probabilities - np.eye(5)[np.maximum(LABELS, 0)], 0)
     np.testing.assert_allclose(grad, want, atol=1e-6)
@@ -65,12 +68,12 @@ def test_labels_of_several_types():
     """Losses of bfloat16 numbers are computed in float32, for each kind of problem."""
     z, t = (jnp.asarray(RNG.normal(size=(400, 1)), jnp.bfloat16) for _ in range(2))
     exact, aim = np.asarray(z, np.float64), np.asarray(t, np.float64)
-    np.testing.assert_allclose(objective.squared_error(z, t).sum, np.square(exact - aim).sum(), rtol=1e-5)
+    squares = small.quickly(objective.squared_error)(z, t)
+    np.testing.assert_allclose(squares.sum, np.square(exact - aim).sum(), rtol=1e-5)
     yes = aim > 0
     want = (np.log1p(np.exp(exact)) - yes * exact).sum()
-    np.testing.assert_allclose(
-        objective.binary_cross_entropy(z, jnp.asarray(yes, jnp.int32)).sum, want, rtol=1e-5
-    )
+    binary = small.quickly(objective.binary_cross_entropy)(z, jnp.asarray(yes, jnp.int32))
+    np.testing.assert_allclose(binary.sum, want, rtol=1e-5)
 
 
 def test_spans():
@@ -79,15 +82,16 @@ def test_spans():
     first, last = np.asarray([0, 5, 2]), np.asarray([1, 5, 4])
     start[1, 5] = end[1, 5] = 9  # one text has both right
     starts, ends = (jnp.asarray(z, jnp.float32) for z in (start, end))
-    got = objective.span(starts, ends, jnp.asarray(first), jnp.asarray(last))
+    span = small.quickly(objective.span)
+    got = span(starts, ends, jnp.asarray(first), jnp.asarray(last))
     rows = np.arange(3)
     want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last]).sum()
     np.testing.assert_allclose(got.sum, want, rtol=1e-6)
     both = (start.argmax(-1) == first) & (end.argmax(-1) == last)
     assert (int(got.count), int(got.correct)) == (3, both.sum())
     assert both[1]
-    places = [jnp.asarray([place[0], place[1], -100]) for place in (first, last)]
-    less = objective.span(starts, ends, *places)
+    places = [jnp.asarray([*place[:2], -100]) for place in (first, last)]
+    less = span(starts, ends, *places)
     want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last])[:2].sum()
     np.testing.assert_allclose(less.sum, want, rtol=1e-6)
     assert int(less.count) == 2
@@ -97,9 +101,7 @@ def test_regression():
     """Squared errors of one number per text, with labels [B] or [B, 1]."""
     predictions, labels = RNG.normal(size=(4, 1)), RNG.normal(size=4)
     for given in (labels, labels[:, None]):
-        got = objective.sequence_classification(
-            jnp.asarray(predictions, jnp.float32), jnp.asarray(given, jnp.float32)
-        )
+        got = sequence_classification(jnp.asarray(predictions, jnp.float32), jnp.asarray(given, jnp.float32))
         np.testing.assert_allclose(got.sum, np.square(predictions[:, 0] - labels).sum(), rtol=1e-5)
         assert (int(got.count), int(got.correct)) == (4, 0)
 
@@ -107,9 +109,8 @@ def test_regression():
 def test_several_labels():
     """Each label is a separate binary problem."""
     logits, labels = RNG.normal(size=(4, 3)), RNG.integers(0, 2, (4, 3))
-    got = objective.sequence_classification(
-        jnp.asarray(logits, jnp.float32), jnp.asarray(labels), "multi_label_classification"
-    )
+    kind = "multi_label_classification"
+    got = sequence_classification(jnp.asarray(logits, jnp.float32), jnp.asarray(labels), kind)
     p = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose(got.sum, -np.log(np.where(labels, p, 1 - p)).sum(), rtol=1e-5)
     assert (int(got.count), int(got.correct)) == (12, ((p > 0.5) == labels).sum())
@@ -118,20 +119,23 @@ def test_several_labels():
 def test_the_type_of_a_problem():
     """Inferred from the number of logits unless given."""
     logits, labels = jnp.asarray(LOGITS[:, 0], jnp.float32), jnp.asarray([1, 2, 3, -1])
-    got = objective.sequence_classification(logits, labels)
+    got = sequence_classification(logits, labels)
     assert float(got.sum) == float(cross_entropy(logits, labels).sum)
     assert int(got.count) == 3
     with pytest.raises(ValueError, match="problem_type: got 'ranking', expected one of 'regression'"):
         objective.sequence_classification(logits, labels, "ranking")  # pyrefly: ignore
 
 
-def test_shapes_that_do_not_fit():
+@pytest.mark.parametrize(
+    ("name", "shapes", "message"),
+    [
+        ("cross_entropy", ((4, 5), (3,)), r"labels: got shape \(3,\), expected \(4,\)"),
+        ("squared_error", ((4, 1), (4, 2)), r"labels: got shape \(4, 2\), expected \(4, 1\)"),
+        ("span", ((4, 3), (4, 2), (4,), (4,)), r"end_logits: got shape \(4, 2\), expected \(4, 3\)"),
+        ("binary_cross_entropy", ((4, 1), (4, 2)), r"labels: got shape \(4, 2\)"),
+    ],
+)
+def test_shapes_that_do_not_fit(name, shapes, message):
     """The error gives both shapes."""
-    with pytest.raises(ValueError, match=r"labels: got shape \(3,\), expected \(4,\)"):
-        objective.cross_entropy(jnp.zeros((4, 5)), jnp.zeros(3, jnp.int32))
-    with pytest.raises(ValueError, match=r"labels: got shape \(4, 2\), expected \(4, 1\)"):
-        objective.squared_error(jnp.zeros((4, 1)), jnp.zeros((4, 2)))
-    with pytest.raises(ValueError, match=r"end_logits: got shape \(4, 2\), expected \(4, 3\)"):
-        objective.span(jnp.zeros((4, 3)), jnp.zeros((4, 2)), *(jnp.zeros(4, jnp.int32),) * 2)
-    with pytest.raises(ValueError, match=r"labels: got shape \(4, 2\)"):
-        objective.binary_cross_entropy(jnp.zeros((4, 1)), jnp.zeros((4, 2)))
+    with pytest.raises(ValueError, match=message):
+        getattr(objective, name)(*(np.zeros(shape, np.int32) for shape in shapes))

@@ -19,6 +19,12 @@ B, X, Y, A, H, S, C = 2, 5, 8, 4, 3, 6, 7
 RNG = np.random.default_rng(1)
 
 
+@pytest.fixture(autouse=True)
+def _numbers_anew():
+    """A test's numbers do not depend on the tests before it."""
+    RNG.bit_generator.state = STATE
+
+
 def draw(*shape):
     return RNG.normal(size=shape)
 
@@ -57,10 +63,11 @@ ROWS = RNG.random((B, 1, X, A)) < 0.5
 ROWS[1, 0, 2] = False
 HEADS = RNG.random((1, H, X, A)) < 0.5
 HEADS[0, 1, 0] = False
+STATE = RNG.bit_generator.state
 MASKS = {"none": np.ones((1, 1, 1, A), bool), "padding": PADDING, "rows": ROWS, "heads": HEADS}
 
 
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("kind", ["none", "padding", "heads"])
 def test_join(kind):
     """u_hs(x) = sum_a K_h(x, a) v_hs(a)."""
     k, v, mask = draw(B, H, X, A), draw(B, A, H, S), MASKS[kind]
@@ -72,7 +79,7 @@ def test_join(kind):
     close(call(operators.join, k, v, mask=given), want)
 
 
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("kind", ["none", "rows"])
 def test_mu(kind):
     """u_hs(x) = sum_a K_h(x, a) v_s(x, a)."""
     k, v, mask = draw(B, H, X, A), draw(B, C, X, A), MASKS[kind]
@@ -216,7 +223,7 @@ def test_bool_of_pairs():
         want[b, :, x, y] = hidden @ second[0] + second[1] + w[b, :, x, y] @ skip[0] + skip[1]
     maps = [Affine(*single(*m)) for m in (first, second, skip)]
     close(call(lambda v, w: operators.boolean_pairs(v, w, *maps, activation="relu"), v, w), want)
-    gates = draw(2 * C, 9), draw(9)
+    gates = 0.3 * draw(2 * C, 9), 0.3 * draw(9)
     for b, x, y in np.ndindex(B, X, Y):
         both = np.concatenate((v[b, :, x, y], w[b, :, x, y]))
         hidden = np.maximum(both @ gates[0] + gates[1], 0) * (both @ first[0] + first[1])
@@ -229,9 +236,10 @@ def test_bool_of_pairs():
 
 def test_softmax_is_float32_of_what_is_not():
     """Sums of bfloat16 numbers would stop growing at 256."""
-    kernel = operators.softmax_kernel(jnp.zeros((1, 1000), jnp.bfloat16), dtype=jnp.dtype("float32"))
+    half = jnp.zeros((1, 1000), jnp.bfloat16)
+    kernel = small.quickly(lambda z: operators.softmax_kernel(z, dtype=jnp.dtype("float32")))(half)
     np.testing.assert_allclose(kernel, 1e-3, rtol=1e-6)
-    assert operators.softmax_kernel(jnp.zeros((1, 3), jnp.bfloat16)).dtype == jnp.bfloat16
+    assert jax.eval_shape(operators.softmax_kernel, half).dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -270,7 +278,7 @@ def test_masked_rows_have_no_gradient():
     """Masked entries have none either, and nothing is NaN."""
     logits = jnp.asarray(draw(2, 4), jnp.float32)
     mask = jnp.asarray([[True, False, True, False], [False] * 4])
-    grad = call(jax.grad(lambda z: (operators.softmax_kernel(z, mask) ** 2).sum()), logits)
+    grad = np.asarray(call(jax.grad(lambda z: (operators.softmax_kernel(z, mask) ** 2).sum()), logits))
     assert np.abs(grad[0, ::2]).min() > 0
     assert not grad[0, 1::2].any()
     assert not grad[1].any()
@@ -292,7 +300,7 @@ def test_masked_rows_have_no_gradient():
 def test_shapes_that_do_not_fit(operator, first, second, message):
     """The argument, its shape and what was expected."""
     with pytest.raises(ValueError, match=message):
-        getattr(operators, operator)(jnp.zeros(first), jnp.zeros(second))
+        getattr(operators, operator)(*single(np.zeros(first), np.zeros(second)))
 
 
 def test_trans_takes_an_implementation():
@@ -302,7 +310,7 @@ def test_trans_takes_an_implementation():
         operators.trans(jnp.zeros((B, H, X, A)), jnp.zeros((B, H, A, Y)), implementation=name)
 
 
-@pytest.mark.parametrize("mask", [jnp.ones((B, 1, X, A)), jnp.ones((B, 1, X, Y), bool)])
+@pytest.mark.parametrize("mask", [*single(np.ones((B, 1, X, A))), jnp.asarray(np.ones((B, 1, X, Y), bool))])
 def test_masks_that_do_not_fit(mask):
     """Masks of another dtype or size."""
     for operator, kernel, premise in (
@@ -311,7 +319,7 @@ def test_masks_that_do_not_fit(mask):
         (operators.trans, (B, H, X, A), (B, H, A, Y)),
     ):
         with pytest.raises(ValueError, match="mask"):
-            operator(jnp.zeros(kernel), jnp.zeros(premise), mask=mask)
+            operator(*single(np.zeros(kernel), np.zeros(premise)), mask=mask)
 
 
 def test_rows_of_their_own_are_not_for_the_released_cjoin():

@@ -1,5 +1,6 @@
 """Outputs by name and index, losses from labels, and the kernels of every operator."""
 
+import functools
 from typing import Any
 
 import chex
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import folnet
-from folnet import decoder_layers, heads, layers, masks, objective
+from folnet import heads, layers, masks, objective
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -70,22 +71,30 @@ LABELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def with_head(model, params, labels):
+    """Returns the output of a head, with a loss, for what an encoder may have returned."""
+    rng = np.random.default_rng(1)
+    shapes = ((*IDS.shape, small.SIZES["hidden_size"]), (len(IDS), small.SIZES["hidden_size"]))
+    every, pooled = (jnp.asarray(rng.normal(size=of), jnp.float32) for of in shapes)
+    encoded = folnet.FOLNetOutput(every, pooled, None)
+    output = small.apply(model, params, encoded, True, method="_head")
+    return model._with_loss(output, encoded, labels)
+
+
 @pytest.mark.parametrize("name", LABELS)
 def test_labels_give_the_mean_loss(name):
-    """Logits are those without labels; labels of -1 and -100 do not count."""
+    """Without labels there is none; labels of -1 and -100 do not count."""
     cls, fields, labels = LABELS[name]
     model = cls(small.config(operators="j.", **fields))
     params, given = small.draw(model), {key: jnp.asarray(value) for key, value in labels.items()}
-
-    @small.quickly
-    def run(params, given):
-        texts = (params, IDS, TYPES, MASK)
-        return small.apply(model, *texts, **given), small.apply(model, *texts)
-
-    found, plain = run(params, given)
-    assert plain.loss is None
-    logits = plain.to_tuple()
-    np.testing.assert_array_equal(found[1], plain[0])
+    run = functools.partial(small.apply, model)
+    if name in ("tokens", "spans"):  # without the encoder
+        found = small.quickly(lambda params: with_head(model, params, given))(params)
+        assert jax.eval_shape(run, params, IDS, TYPES, MASK, **given).loss is not None
+    else:
+        found = small.quickly(run)(params, IDS, TYPES, MASK, **given)
+    assert jax.eval_shape(run, params, IDS, TYPES, MASK).loss is None
+    logits = found.to_tuple()[1:]
     losses = [nats(of, label) for of, label in zip(logits, labels.values(), strict=True)]
     want = np.mean(losses) if name == "spans" else np.sum(losses)
     np.testing.assert_allclose(found.loss, want, rtol=1e-5)
@@ -98,15 +107,15 @@ def test_choices_numbers_and_several_labels_have_losses():
         small.config(operators="j.", num_labels=2, problem_type="multi_label_classification")
     )
     number = folnet.FOLNetForSequenceClassification(small.config(operators="j.", num_labels=1))
-    three = jnp.stack([IDS, (IDS + 3) % 19, (IDS + 5) % 19], axis=1)
+    three = jnp.asarray(np.stack([(np.asarray(IDS) + more) % 19 for more in (0, 3, 5)], axis=1))
     both, numbers = jnp.asarray([[0, 1], [1, 1]]), jnp.asarray([0.5, -2.0])
 
     @small.quickly
     def run(*params):
         return (
             small.apply(choice, params[0], three, labels=jnp.asarray([2, 1])),
-            small.apply(several, params[1], IDS, labels=both),
-            small.apply(number, params[2], IDS, labels=numbers),
+            with_head(several, params[1], {"labels": both}),
+            with_head(number, params[2], {"labels": numbers}),
         )
 
     chosen, of_each, guessed = run(*map(small.draw, (choice, several, number)))
@@ -118,21 +127,22 @@ def test_choices_numbers_and_several_labels_have_losses():
 
 def test_losses_of_text():
     """A decoder predicts the next word; an encoder-decoder the word at the same position."""
-    config = small.config(operators="j.a")
+    config = small.config(operators="j.")
     causal, target = folnet.FOLNetForCausalLM(config), folnet.FOLNetForConditionalGeneration(config)
     labels = jnp.where(MASK, IDS, -100)
 
     @small.quickly
     def run(one, other):
-        return (
-            small.apply(causal, one, IDS, TYPES, MASK, labels=labels, output_hidden_states=True),
-            small.apply(target, other, IDS, IDS[:, ::-1], labels=labels),
-        )
+        written = small.apply(causal, one, IDS, TYPES, MASK, labels=labels, output_hidden_states=True)
+        answered = small.apply(target, other, IDS, IDS[:, ::-1], labels=labels)
+        assert len(written.hidden_states) == 2
+        return [(out.loss, out.logits) for out in (written, answered)]
 
-    written, answered = run(small.draw(causal), small.draw(target))
-    np.testing.assert_allclose(written.loss, nats(written.logits[:, :-1], labels[:, 1:]), rtol=1e-5)
-    np.testing.assert_allclose(answered.loss, nats(answered.logits, labels), rtol=1e-5)
-    assert len(written.hidden_states) == 2
+    (written, next_words), (answered, same_words) = jax.device_get(
+        run(small.draw(causal), small.draw(target))
+    )
+    np.testing.assert_allclose(written, nats(next_words[:, :-1], np.asarray(labels)[:, 1:]), rtol=1e-5)
+    np.testing.assert_allclose(answered, nats(same_words, labels), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -167,29 +177,24 @@ def test_traced_labels_are_not_checked():
 # ---- kernels
 
 
-def conclusions(layer, u, r, kernels, read, premises=None):
-    """What each mixer concludes from its kernel: Table 2, with the operators' writers and premises.
-
-    The latter are also those of an input, if they are given.
-    """
-    own = decoder_layers.Premises(layer.join.read(u), None, layer.assoc.read(u)[1], layer.trans.read(r))
-    premises = premises or own
+def conclusions(layer, u, r, kernels, read):
+    """What each mixer concludes from its kernel: Table 2, with the operators' writers and premises."""
 
     def written(name, subscripts, premise):
         made = jnp.einsum(subscripts, kernels[name], premise)
         return getattr(layer, name).writer(made.reshape(*made.shape[:2], -1) if made.ndim == 4 else made)
 
     heads_first = {
-        "assoc": ("bxhs,byhs->bhxy", premises.assoc),
+        "assoc": ("bxhs,byhs->bhxy", layer.assoc.read(u)[1]),
         "prod": ("bxhs,bsxy->bhxy", layer.prod.premise(r)),
-        "trans": ("bhxa,bhay->bhxy", premises.trans),
+        "trans": ("bhxa,bhay->bhxy", layer.trans.read(r)),
     }
     found = {
         name: getattr(layer, name).writer(jnp.einsum(how, kernels[name], of))
         for name, (how, of) in heads_first.items()
     }
     premise = jnp.split(layer.mu.reader.weight, [layer.config.num_attention_heads], axis=1)[1]
-    found["join"] = written("join", "bhxa,bahs->bxhs", premises.join)
+    found["join"] = written("join", "bhxa,bahs->bxhs", layer.join.read(u))
     found["mu"] = written("mu", "bhxa,bsxa->bxhs", jnp.einsum("bdxa,ds->bsxa", r, premise))
     found["cjoin"] = written("cjoin", read, layer.cjoin.premise(r))
     return found
@@ -211,8 +216,8 @@ def concluded(layer, u, r, mask):
     ("cls", "read"), [(folnet.FOLNet, "bsha,bsay->bysh"), (folnet.FOLNetDecoder, "bshxa,bsxa->bxsh")]
 )
 def test_kernels_are_what_the_operators_weight_premises_with(cls, read):
-    """Of the second layer, with padding and, in the decoder, without what is to come."""
-    model = cls(small.config(num_hidden_layers=2))
+    """With padding and, in the decoder, without what is to come."""
+    model = cls(small.config())
     params = small.draw(model)
     decoder = cls is folnet.FOLNetDecoder
     mask = masks.decoder(7, None, MASK) if decoder else MASK[:, None, None]
@@ -220,26 +225,27 @@ def test_kernels_are_what_the_operators_weight_premises_with(cls, read):
     @small.quickly
     def run(params):
         out = small.apply(model, params, IDS, TYPES, MASK, output_attentions=True, output_hidden_states=True)
-        layer = model.bind({"params": params}).reasoner.layers[1]
-        states = (out.hidden_states[1], jnp.moveaxis(out.relation_hidden_states[1], -1, 1))
+        (layer,) = model.bind({"params": params}).reasoner.layers
+        states = (out.hidden_states[0], jnp.moveaxis(out.relation_hidden_states[0], -1, 1))
         u, r = layers.normalized(model.config, *states)
-        return out, conclusions(layer, u, r, out.attentions[1], read), concluded(layer, u, r, mask)
+        (kernels,) = out.attentions
+        return kernels, conclusions(layer, u, r, kernels, read), concluded(layer, u, r, mask)
 
-    out, found, want = run(params)
-    assert [set(of_layer) for of_layer in out.attentions] == [{*want}, {*want}]
+    kernels, found, want = jax.device_get(run(params))
+    assert set(kernels) == {*want}
     real = np.asarray(MASK)[:, None, :, None]
     for name, array in want.items():
         rows = real if np.ndim(array) == 4 else real[:, 0]  # a row of padding is nobody's
         np.testing.assert_allclose(found[name] * rows, array * rows, atol=2e-5, err_msg=name)
     for name in ("join", "mu", "cjoin", "trans"):
-        kernel = np.asarray(out.attentions[1][name])
+        kernel = kernels[name]
         assert (kernel[1][..., 5:] == 0).all()
         np.testing.assert_allclose(kernel.sum(-1)[0], 1, rtol=1e-5)
 
 
 def test_what_an_encoder_decoder_returns_on_request():
     """The encoder's states and kernels are its own; the decoder's weight premises of input and target."""
-    model = folnet.FOLNetForConditionalGeneration(small.config(num_hidden_layers=2))
+    model = folnet.FOLNetForConditionalGeneration(small.config(num_hidden_layers=2, operators="jc."))
     params = small.draw(model)
     target = IDS[:, :4]
 
@@ -248,40 +254,49 @@ def test_what_an_encoder_decoder_returns_on_request():
         asked = {"output_attentions": True, "output_hidden_states": True}
         out = small.apply(model, params, IDS, target, TYPES, MASK, **asked)
         alone = small.apply(folnet.FOLNet(model.config), params["folnet"], IDS, TYPES, MASK, **asked)
-        bound = model.bind({"params": params})
-        encoded = bound.encode(IDS, TYPES, MASK)
-        mask = masks.encoder_decoder(4, encoded.real, None)
-        reasoner = bound.decoder.reasoner
-        read = reasoner.read_input(encoded.unary, encoded.relation)
+        mask = masks.encoder_decoder(4, MASK, None)
+        reasoner = model.bind({"params": params}).decoder.reasoner
+        read = reasoner.read_input(
+            out.encoder_last_hidden_state, jnp.moveaxis(out.encoder_relation_hidden_state, -1, 1)
+        )
         atoms = (out.decoder_hidden_states[0], jnp.moveaxis(out.decoder_relation_hidden_states[0], -1, 1))
         states, premises = reasoner(*atoms, mask, read)
         layer, kept = reasoner.layers[1], premises[1]
-        u, r = layers.normalized(model.config, *states[1])
-        found = conclusions(layer, u, r, out.decoder_attentions[1], "bshxa,bsxa->bxsh", kept)
+        _, r = layers.normalized(model.config, *states[1])
+        kernels = out.decoder_attentions[1]
+        made = jnp.einsum("bhxa,bahs->bxhs", kernels["join"], kept.join)
+        found = {"join": layer.join.writer(made.reshape(2, 4, -1))}
+        made = jnp.einsum("bshxa,bsxa->bxsh", kernels["cjoin"], layer.cjoin.premise(r))
+        found["cjoin"] = layer.cjoin.writer(made.reshape(2, 4, -1))
         want = {
             "join": layer.join.conclude(r, kept.join, mask=mask),
-            "mu": layer.mu(r, mask=mask),
             "cjoin": layer.cjoin.conclude(r, kept.cjoin, mask=mask),
-            "assoc": layer.assoc.conclude(layer.assoc.read(u)[0], kept.assoc),
-            "trans": layer.trans.conclude(r, kept.trans, mask=mask),
-            "prod": layer.prod(u, r),
         }
         return out, alone, states, found, want
 
-    out, alone, states, found, want = run(params)
+    out, alone, states, found, want = jax.device_get(run(params))
     for name, array in want.items():
         np.testing.assert_allclose(found[name], array, atol=2e-5, err_msg=name)
-    for name in ("hidden_states", "relation_hidden_states", "attentions"):
+    for name in ("hidden_states", "relation_hidden_states", "attentions", "last_hidden_state"):
         chex.assert_trees_all_close(out[f"encoder_{name}"], alone[name], rtol=1e-6, atol=1e-6)
     chex.assert_trees_all_close(out.decoder_hidden_states, tuple(u for u, _ in states), atol=1e-6)
+    np.testing.assert_allclose(out.encoder_relation_hidden_state, alone.relation_hidden_state, atol=1e-6)
     relations = tuple(np.moveaxis(r, 1, -1) for _, r in states)
     chex.assert_trees_all_close(out.decoder_relation_hidden_states, relations, atol=1e-6)
-    kernel = np.asarray(out.decoder_attentions[0]["join"])  # over 7 tokens of the input and 4 of the target
+    kernel = out.decoder_attentions[0]["join"]  # over 7 tokens of the input and 4 of the target
     assert (kernel[1][..., 5:7] == 0).all()
     assert all((kernel[:, :, row, 7 + row + 1 :] == 0).all() for row in range(4))
     np.testing.assert_allclose(kernel.sum(-1), 1, rtol=1e-5)
+    # Of the encoder's second layer, by its own weights.
+    relation = np.asarray(alone.relation_hidden_states[1], np.float64)
+    relation = (relation - relation.mean(-1, keepdims=True)) / relation.std(-1, keepdims=True)
+    weight = params["folnet"]["reasoner"]["layers_1"]["join"]["kernel"]["weight"]
+    powers = np.exp(relation @ np.asarray(weight)) * np.asarray(MASK)[:, None, :, None]
+    want = np.moveaxis(powers / powers.sum(2, keepdims=True), -1, 1)
+    np.testing.assert_allclose(alone.attentions[1]["join"], want, atol=1e-5)
     assert out.keys()[:2] == ("logits", "last_hidden_state")
-    plain = folnet.Seq2SeqLMOutput(*out.to_tuple()[:5])
+    first: Any = map(jnp.asarray, out.to_tuple()[:5])
+    plain = folnet.Seq2SeqLMOutput(*first)
     assert len(plain) == 5
 
 
@@ -290,7 +305,7 @@ def test_weights_of_a_transformers_attention(fields):
     """With them, values sum to what attention gives; those of Shaw et al. have values of pairs too."""
     config = folnet.TransformerConfig(**{
         name: small.SIZES[name] for name in ("vocab_size", "hidden_size", "num_attention_heads", "head_size")
-    }, num_hidden_layers=2, intermediate_size=8, max_position_embeddings=16, **fields)  # fmt: skip
+    }, num_hidden_layers=1, intermediate_size=8, max_position_embeddings=16, **fields)  # fmt: skip
     model = folnet.Transformer(config)
     params = small.draw(model)
 
@@ -298,8 +313,8 @@ def test_weights_of_a_transformers_attention(fields):
     def run(params):
         out = small.apply(model, params, IDS, TYPES, MASK, output_attentions=True, output_hidden_states=True)
         bound = model.bind({"params": params})
-        attention, unary = bound.layers[1].attention, out.hidden_states[1]
-        kernel = out.attentions[1]["attention"]
+        attention, unary = bound.layers[0].attention, out.hidden_states[0]
+        kernel = out.attentions[0]["attention"]
         made = jnp.einsum("bhxa,bahs->bxhs", kernel, attention._heads(attention.value(unary)))
         if (pairs := attention._vectors(attention.pair_values, unary, None)) is not None:
             made += jnp.einsum("bhxa,sxa->bxhs", kernel, pairs[0])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from folnet import text_objective
-from tests.folnet.small_decoders import first
+from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -27,10 +27,10 @@ def test_next_words_in_loops(padded, prefixes):
                 total += np.log(np.exp(logits).sum()) - logits[IDS[b, t]]
                 count += 1
                 correct += logits.argmax() == IDS[b, t]
-    loss = text_objective.next_word(
+    loss = small.quickly(text_objective.next_word)(
         jnp.asarray(LOGITS),
         jnp.asarray(IDS),
-        first(lengths, 4) if padded else None,
+        jnp.asarray(np.arange(4) < np.asarray(lengths)[:, None]) if padded else None,
         None if prefixes is None else jnp.asarray(prefixes),
     )
     np.testing.assert_allclose(loss.sum, total, rtol=1e-5)
@@ -39,10 +39,15 @@ def test_next_words_in_loops(padded, prefixes):
 
 def test_targets():
     """A decoder's inputs for labels, and the loss at the same positions."""
-    labels = jnp.asarray([[5, 6, 2, -100], [3, 2, -100, -100]])
-    read = text_objective.shift_right(labels, decoder_start_token_id=1, pad_token_id=0)
+    labels = np.asarray([[5, 6, 2, -100], [3, 2, -100, -100]], np.int32)
+
+    @small.quickly
+    def run(logits, labels):
+        read = text_objective.shift_right(labels, decoder_start_token_id=1, pad_token_id=0)
+        return read, text_objective.target(logits, labels)
+
+    read, loss = run(LOGITS[:2], labels)
     np.testing.assert_array_equal(read, [[1, 5, 6, 2], [1, 3, 2, 0]])
-    loss = text_objective.target(jnp.asarray(LOGITS[:2]), labels)
     want = sum(
         np.log(np.exp(LOGITS[b, t]).sum()) - LOGITS[b, t, labels[b, t]]
         for b, t in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))

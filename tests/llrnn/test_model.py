@@ -56,9 +56,8 @@ def outside_loops(jaxpr):
             yield from outside_loops(equation.params["jaxpr"].jaxpr)
 
 
-def scans(function, *arguments):
-    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
-    return [equation for equation in outside_loops(jaxpr) if equation.primitive.name == "scan"]
+def scans(closed):
+    return [equation for equation in outside_loops(closed.jaxpr) if equation.primitive.name == "scan"]
 
 
 @pytest.mark.parametrize("name", model.CELLS)
@@ -67,14 +66,13 @@ def test_every_cell_runs_in_one_scan(name):
     x = jax.ShapeDtypeStruct((2, 6, 5), jnp.float32)
     variables = jax.eval_shape(net.init, jax.random.key(0), x)
     assert set(variables) == {"params"}
-    assert len(scans(net.apply, variables, x)) == 1
-    output = cast(Any, jax.eval_shape(net.apply, variables, x))
+    jaxpr, output = jax.make_jaxpr(net.apply, return_shape=True)(variables, x)
+    assert len(scans(jaxpr)) == 1
     assert (output.logits.shape, output.hidden.shape) == ((2, 6, 4), (2, 6, 6))
 
 
-@pytest.mark.parametrize("name", ["lstm", "ntm", "multiple_pattern_ntm"])
-def test_a_cell_trains_and_its_past_is_its_past(name):
-    net = model.RecurrentModel(made(name), num_outputs=4)
+def test_a_cell_trains_and_its_past_is_its_past():
+    net = model.RecurrentModel(made("ntm"), num_outputs=4)
     x = normal(2, 6, 5)
     variables = initialised(net, x)
 
@@ -84,10 +82,8 @@ def test_a_cell_trains_and_its_past_is_its_past(name):
 
     grads, to_x = jax.device_get(quickly(jax.grad(loss, argnums=(0, 1)))(variables, x))
     leaves = jax.tree.leaves(grads)
-    assert all(np.isfinite(leaf).all() for leaf in leaves)
-    # Every parameter has a gradient (the LSTM's biases too), and later inputs do not affect the first three
-    # steps.
-    assert sum(bool(np.abs(leaf).max() > 0) for leaf in leaves) == len(leaves)
+    assert all(np.isfinite(leaf).all() and np.abs(leaf).max() > 0 for leaf in leaves)
+    # Later inputs do not affect the first three steps.
     assert np.abs(to_x[:, :3]).max() > 0
     assert np.abs(to_x[:, 3:]).max() == 0
 
@@ -161,7 +157,7 @@ def test_unrolling_changes_no_value():
         apply(once, variables, x).logits, apply(often, variables, x).logits, rtol=1e-5, atol=1e-6
     )
     for net, unroll in ((once, 1), (often, 4)):
-        (scan,) = scans(net.apply, variables, x)
+        (scan,) = scans(jax.make_jaxpr(net.apply)(variables, x))
         assert (scan.params["unroll"], scan.params["reverse"]) == (unroll, False)
 
 

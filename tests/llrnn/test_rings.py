@@ -40,16 +40,25 @@ def test_rotation_moves_the_read_address_forward_and_its_dual_the_write_address_
     rng = np.random.default_rng(3)
     r, w = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7))
     one = jnp.ones((1,))
-    np.testing.assert_array_equal(rings.rotate(jnp.eye(7)[2], one, (1,)), np.eye(7)[3])
-    for n in range(-3, 9):
-        np.testing.assert_allclose(
-            w @ rings.rotate(r, one, (n,)), rings.rotate(w, one, (-n,)) @ r, rtol=1e-12
-        )
-    for word in ("0", "1", "01", "0010", "1101"):
+    powers, words = range(-3, 9), ("0", "1", "01", "0010", "1101")
+
+    @jax.jit
+    def moved():
+        rotated = [(rings.rotate(r, one, (n,)), rings.rotate(w, one, (-n,))) for n in powers]
         # the dual of a word reverses it: w([[S]](R, R') r) = ([[S reversed]](R*, R'*) w)(r)
-        moved = rings.move_by_symmetries(r, one, (word,))
-        dual = rings.move_by_symmetries(w, one, (word[::-1],), step=-1)
-        np.testing.assert_allclose(w @ moved, dual @ r, rtol=1e-12)
+        by_words = [
+            (
+                rings.move_by_symmetries(r, one, (word,)),
+                rings.move_by_symmetries(w, one, (word[::-1],), step=-1),
+            )
+            for word in words
+        ]
+        return rings.rotate(jnp.eye(7)[2], one, (1,)), rotated + by_words
+
+    forward, pairs = jax.device_get(moved())
+    np.testing.assert_array_equal(forward, np.eye(7)[3])
+    for read, dual in pairs:
+        np.testing.assert_allclose(np.asarray(w) @ read, dual @ np.asarray(r), rtol=1e-12)
 
 
 def test_superposed_words_are_products_and_prefixes_are_shared():
@@ -113,13 +122,12 @@ def test_a_squared_step_is_composition():
 
 def test_sharpening_is_finite_at_one_hot_addresses_and_large_gamma():
     address = jnp.asarray(np.eye(5)[1])
-    value, grad = jax.value_and_grad(lambda a, g: rings.sharpen(a, g)[1], argnums=(0, 1))(
-        address, jnp.full((1,), 50.0)
-    )
+    differentiated = jax.jit(jax.value_and_grad(lambda a, g: rings.sharpen(a, g)[1], argnums=(0, 1)))
+    value, grad = jax.device_get(differentiated(address, jnp.asarray([50.0])))
     assert float(value) == pytest.approx(1.0)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(grad))
-    even = jnp.full((4,), 0.25)
-    np.testing.assert_allclose(rings.sharpen(even, jnp.full((1,), 3.0)), even, atol=1e-12)
+    assert all(np.isfinite(leaf).all() for leaf in grad)
+    even = jnp.asarray([0.25] * 4)
+    np.testing.assert_allclose(jax.jit(rings.sharpen)(even, jnp.asarray([3.0])), even, atol=1e-12)
 
 
 def test_bad_shapes_are_shown():

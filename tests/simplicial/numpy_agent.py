@@ -141,7 +141,9 @@ def agent(
     params: Params, observation: np.ndarray, heads: int = 2, centre: float = 0.0, scale: float = 255.0
 ) -> tuple[np.ndarray, float, Maps]:
     """Returns logits, value and attention for one observation [R, C+1, 3]."""
-    x = convolution(params["conv_1"], convolution(params["conv_0"], (observation - centre) / scale))
+    x = (observation - centre) / scale
+    for i in range(sum(name.startswith("conv_") for name in params)):
+        x = convolution(params[f"conv_{i}"], x)
     rows, columns = x.shape[:2]
     x = dense(params["embed"], x)
     entities = [
@@ -151,6 +153,6 @@ def agent(
     ]
     maps = Maps()
     pooled = transformer(params["transformer"], np.array(entities), heads, maps).max(axis=0)
-    for i in range(4):
+    for i in range(sum(name.startswith("head_") for name in params)):
         pooled = relu(dense(params[f"head_{i}"], pooled))
     return dense(params["logits"], pooled), float(dense(params["value"], pooled)[0]), maps

@@ -35,13 +35,12 @@ def in_numpy(variables):
     return jax.tree.map(np.asarray, variables["params"])
 
 
-@pytest.mark.parametrize("shape", [BRIDGE, STANDARD])
 @pytest.mark.parametrize(
-    ("num_virtual", "num_blocks", "count"),
-    [(0, 2, 239_241), (2, 2, 365_513), (0, 4, 239_753), (2, 4, 366_217)],
+    ("num_virtual", "num_blocks", "count", "shape"),
+    [(0, 2, 239_241, STANDARD), (2, 2, 365_513, BRIDGE), (2, 4, 366_217, BRIDGE)],
 )
 def test_parameter_counts(num_virtual, num_blocks, count, shape):
-    """As the authors' on either board; two more blocks add only LayerNorms: 512, or 704 with the pairs'."""
+    """As the authors' on either board; two more blocks add only LayerNorms."""
     agent = Agent(num_virtual_entities=num_virtual, num_blocks=num_blocks)
     variables = jax.eval_shape(agent.init, jax.random.key(0), np.zeros(shape, np.uint8))
     assert set(variables) == {"params"}
@@ -51,7 +50,7 @@ def test_parameter_counts(num_virtual, num_blocks, count, shape):
 
 def test_initial_parameters():
     """Glorot limits that count all outputs of a kernel, zero biases, identity LayerNorms."""
-    params = initialised(Agent())["params"]
+    params = initialised(Agent(num_blocks=1, head_features=(256, 256)))["params"]
     limits = {
         ("conv_0",): 6 / (12 + 48),
         ("conv_1",): 6 / (48 + 96),
@@ -61,7 +60,7 @@ def test_initial_parameters():
         ("transformer", "feed_forward", "hidden"): 6 / (112 + 64),
         ("transformer", "feed_forward", "output"): 6 / (64 + 64),
         ("head_0",): 6 / (64 + 256),
-        ("head_3",): 6 / (256 + 256),
+        ("head_1",): 6 / (256 + 256),
         ("logits",): 6 / (256 + 4),
         ("value",): 6 / (256 + 1),
     }
@@ -75,27 +74,44 @@ def test_initial_parameters():
             np.testing.assert_array_equal(x, float(path[-1].key == "scale"))
 
 
+OTHER_SIZES: dict[str, Any] = {
+    "num_actions": 6,
+    "features": 12,
+    "num_heads": 3,
+    "num_two_simplicial_heads": 2,
+    "two_simplicial_features": 6,
+    "conv_features": (4, 5),
+}
+
+
 @pytest.mark.parametrize(
-    ("shape", "num_virtual", "colours"), [(BRIDGE, 0, {"centre": 199.0, "scale": 64.0}), (STANDARD, 2, {})]
+    ("num_virtual", "batch", "colours", "sizes"),
+    [(0, (2,), {"centre": 199.0, "scale": 64.0}, {}), (3, (2, 3), {}, OTHER_SIZES)],
+    ids=["relational", "simplicial"],
 )
-def test_agents_are_the_transcription(shape, num_virtual, colours):
-    """Compares logits, value and every attention weight in float64."""
-    observation = pictures(1, 2, *shape)
+def test_agents_are_the_transcription(num_virtual, batch, colours, sizes):
+    """Compares logits, value and every attention weight in float64, for pictures on one or two axes."""
+    observation, heads = pictures(1, *batch, 5, 7, 3), sizes.get("num_heads", 2)
     with jax.enable_x64(True):
         agent = Agent(
             num_virtual_entities=num_virtual,
+            head_features=(9, 8),
             param_dtype=jnp.float64,
             **{f"input_{name}": value for name, value in colours.items()},
+            **sizes,
         )
         variables = parameters(agent, observation)
         output = quickly(lambda v, o: apply_with_attention(agent, v, o))(variables, observation)
         assert jax.eval_shape(agent.apply, variables, observation).attention is None
-    for b in range(2):
+        nothing = jax.eval_shape(agent.apply, variables, np.zeros((0, *BRIDGE), np.uint8))
+        chex.assert_shape(nothing.logits, (0, agent.num_actions))
+    for b in np.ndindex(batch):
         logits, value, maps = numpy_agent.agent(
-            in_numpy(variables), np.asarray(observation[b], float), **colours
+            in_numpy(variables), observation[b].astype(float), heads, **colours
         )
         np.testing.assert_allclose(output.logits[b], logits, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(output.value[b], value, rtol=1e-9, atol=1e-9)
+        assert len(output.attention) == 2
         for i, attention in enumerate(output.attention):
             np.testing.assert_allclose(attention.standard[b], maps.standard[i], rtol=1e-8, atol=1e-9)
             if not num_virtual:
@@ -108,14 +124,15 @@ def test_agents_are_the_transcription(shape, num_virtual, colours):
 
 def test_gradients_are_those_of_the_transcription():
     """Compared with central differences of the NumPy agent along a random direction for each parameter."""
-    observation = pictures(1, 5, 6, 3)
+    observation = pictures(1, 4, 5, 3)
     with jax.enable_x64(True):
         agent = Agent(
             param_dtype=jnp.float64,
+            num_blocks=1,
             features=12,
             two_simplicial_features=6,
-            conv_features=(4, 5),
-            head_features=(9, 8, 7, 6),
+            conv_features=(4,),
+            head_features=(9,),
         )
         variables = parameters(agent, observation)
 
@@ -137,24 +154,6 @@ def test_gradients_are_those_of_the_transcription():
 
         difference = (moved(1e-6) - moved(-1e-6)) / 2e-6
         np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=2e-5, atol=1e-7)
-
-
-def test_any_leading_axes():
-    """A single picture, or time and batch axes, give the same results; one axis is compared above."""
-    agent = Agent(
-        num_blocks=1, conv_features=(4, 5), features=12, two_simplicial_features=6, head_features=(9,)
-    )
-    observation = pictures(1, 2, 3, 5, 6, 3)
-    variables = parameters(agent, observation[0, 0])
-    apply = quickly(agent.apply)
-    output = apply(variables, observation)
-    chex.assert_shape(output.logits, (2, 3, 4))
-    chex.assert_shape(output.value, (2, 3))
-    chex.assert_trees_all_close(
-        jax.tree.map(lambda x: x[1, 2], output), apply(variables, observation[1, 2]), rtol=1e-4, atol=1e-5
-    )
-    nothing = jax.eval_shape(agent.apply, variables, np.zeros((0, *BRIDGE), np.uint8))
-    chex.assert_shape(nothing.logits, (0, 4))
 
 
 @pytest.mark.slow  # test_learner.py has an iteration of two seeds by default
@@ -183,7 +182,7 @@ def test_seeds_side_by_side():
 
 def test_a_step_is_traced_once():
     """New pictures and parameters do not compile again."""
-    agent = Agent(head_features=(8,))
+    agent = Agent(num_blocks=1, head_features=(8,))
 
     def plain(variables, observation):
         return agent.apply(variables, observation)
@@ -242,28 +241,6 @@ def test_parameters_may_be_bfloat16():
     )
     assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("bfloat16")}
     assert {x.dtype for x in jax.tree.leaves(output)} == {jnp.dtype("float32")}
-
-
-def test_other_sizes():
-    """More heads, virtual entities, actions and channels than in the paper."""
-    agent = Agent(
-        num_virtual_entities=5,
-        num_actions=6,
-        features=32,
-        num_heads=4,
-        num_two_simplicial_heads=3,
-        two_simplicial_features=24,
-        conv_features=(8,),
-        head_features=(),
-    )
-    observation = pictures(1, 2, 4, 5, 3)
-    variables = jax.eval_shape(agent.init, jax.random.key(0), observation)
-    output = jax.eval_shape(lambda v, o: apply_with_attention(agent, v, o), variables, observation)
-    chex.assert_shape(output.logits, (2, 6))
-    for attention in output.attention:
-        chex.assert_shape(attention.standard, (2, 4, 12, 12))
-        chex.assert_shape(attention.virtual, (2, 4, 5, 17))
-        chex.assert_shape(attention.pairs, (2, 3, 12, 5, 5))
 
 
 def test_convolution_is_flax_convolution():

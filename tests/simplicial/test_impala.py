@@ -51,7 +51,7 @@ def named(bars):
 
 
 @pytest.mark.parametrize("bars", BARS)
-@pytest.mark.parametrize("shape", [(1,), (2,), (4, 7), (2, 3, 39)])
+@pytest.mark.parametrize("shape", [(1,), (4, 7), (2, 3, 11)])
 def test_v_trace_is_the_papers_sum(shape, bars):
     arguments = drawn(np.random.default_rng(0), shape)
     target, advantage = plain(arguments, bars)
@@ -62,7 +62,7 @@ def test_v_trace_is_the_papers_sum(shape, bars):
     np.testing.assert_allclose(trace.advantage, advantage, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("bars", BARS)
+@pytest.mark.parametrize("bars", [BARS[0], BARS[2]])
 def test_v_trace_in_single_precision(bars):
     arguments = drawn(np.random.default_rng(7), (4, 39))
     target, _ = plain(arguments, bars)
@@ -145,20 +145,22 @@ def test_fixed_point_is_the_value_of_the_clipped_policy(rho_bar):
 
 def test_a_step_broken_off_parts_the_trajectory():
     """Earlier steps bootstrap from its value; later steps are unaffected by earlier ones."""
-    arguments = {k: jnp.asarray(v) for k, v in drawn(np.random.default_rng(3), (5, 12)).items()}
-    broken = 7
-    arguments["valid"] = jnp.ones((5, 12), bool).at[:, broken].set(False)
-    whole = v_trace(**arguments)
-    before = v_trace(
-        **{k: v[:, :broken] for k, v in arguments.items() if k != "bootstrap"},
-        bootstrap=arguments["value"][:, broken],
-    )
-    behind = v_trace(**{k: v if k == "bootstrap" else v[:, broken + 1 :] for k, v in arguments.items()})
+    arguments, broken = drawn(np.random.default_rng(3), (5, 12)), 7
+    arguments["valid"] = np.tile(np.arange(12) != broken, (5, 1))
+
+    def trace(steps, bootstrap):
+        some = {k: v[:, steps] for k, v in arguments.items() if k != "bootstrap"}
+        of_float32 = {k: jnp.asarray(v, v.dtype if v.dtype == bool else jnp.float32) for k, v in some.items()}
+        return jax.device_get(v_trace(**of_float32, bootstrap=jnp.asarray(bootstrap, jnp.float32)))
+
+    whole = trace(slice(None), arguments["bootstrap"])
+    before = trace(slice(broken), arguments["value"][:, broken])
+    behind = trace(slice(broken + 1, None), arguments["bootstrap"])
     for name in ("target", "advantage"):
         got = getattr(whole, name)
         np.testing.assert_allclose(got[:, :broken], getattr(before, name), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(got[:, broken + 1 :], getattr(behind, name), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(whole.target[:, broken], arguments["value"][:, broken])
+    np.testing.assert_array_equal(whole.target[:, broken], np.float32(arguments["value"][:, broken]))
     np.testing.assert_array_equal(whole.advantage[:, broken], 0)
 
 
@@ -178,14 +180,16 @@ def test_nothing_is_learned_through_the_targets():
         trace = v_trace(**arguments, valid=valid)
         return jnp.sum(trace.target + trace.advantage)
 
-    chex.assert_trees_all_equal(jax.grad(total)(arguments), jax.tree.map(jnp.zeros_like, arguments))
+    for slope in jax.tree.leaves(jax.jit(jax.grad(total))(arguments)):
+        np.testing.assert_array_equal(slope, np.zeros(slope.shape))
 
 
 def test_half_precision_is_summed_in_single():
-    arguments = {k: jnp.asarray(v, jnp.bfloat16) for k, v in drawn(np.random.default_rng(5), (39,)).items()}
-    valid = arguments.pop("valid") > 0
-    trace = v_trace(**arguments, valid=valid)
-    exact = v_trace(**{k: v.astype(jnp.float32) for k, v in arguments.items()}, valid=valid)
+    arguments = drawn(np.random.default_rng(5), (39,))
+    valid = jnp.asarray(arguments.pop("valid"))
+    half = {k: np.asarray(v, jnp.bfloat16) for k, v in arguments.items()}
+    trace = v_trace(**{k: jnp.asarray(v) for k, v in half.items()}, valid=valid)
+    exact = v_trace(**{k: jnp.asarray(v.astype(np.float32)) for k, v in half.items()}, valid=valid)
     chex.assert_trees_all_close(trace, exact, rtol=1e-5)
     assert trace.target.dtype == jnp.float32
 
@@ -257,7 +261,8 @@ def test_loss_and_gradient_are_those_of_plain_numpy(settings):
         losses = loss_of(logits, value, trajectories_of(arrays), **ours)
         return losses.total, losses
 
-    gradients, losses = jax.grad(total, argnums=(0, 1), has_aux=True)(jnp.asarray(logits), jnp.asarray(value))
+    gradient = jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))
+    gradients, losses = gradient(jnp.asarray(logits), jnp.asarray(value))
     assert {leaf.dtype for leaf in jax.tree.leaves(losses)} == {jnp.dtype("float32")}
     assert 0 < wanted["ratio"] < wanted["steps"] < arrays["truncated"][:, :-1].size
     for name, number in wanted.items():
@@ -267,7 +272,7 @@ def test_loss_and_gradient_are_those_of_plain_numpy(settings):
 
 
 def test_losses_of_parts_add_up():
-    logits, value, arrays = batch(1)
+    logits, value, arrays = batch(1, shape=(10, 9))
     whole = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
     parts = [
         loss_of(
@@ -275,9 +280,9 @@ def test_losses_of_parts_add_up():
             jnp.asarray(value[some]),
             trajectories_of({name: array[some] for name, array in arrays.items()}),
         )
-        for some in (slice(0, 2), slice(2, 5))
+        for some in (slice(0, 5), slice(5, 10))
     ]
-    chex.assert_trees_all_close(jax.tree.map(jnp.add, *parts), whole, rtol=1e-5)
+    chex.assert_trees_all_close(jax.tree.map(np.add, *jax.device_get(parts)), whole, rtol=1e-5)
 
 
 def test_the_last_step_only_bootstraps():

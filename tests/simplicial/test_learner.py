@@ -34,13 +34,20 @@ def usual():
     return learner, program(learner)
 
 
-def begun(learner, seed=0):
-    weights = corridor.weights(np.random.default_rng(1), scale=1.0)
-    return jax.jit(learner.init)(weights, jax.random.key(seed))
+@functools.cache
+def initial(learner):
+    return jax.jit(learner.init)
 
 
-def acted(learner, state):
-    """Simulates what the groups will do in the next iteration, one group at a time."""
+def begun(learner, scale=1.0):
+    return initial(learner)(corridor.weights(np.random.default_rng(1), scale), jax.random.key(0))
+
+
+@functools.cache
+def acted():
+    """Simulates what the groups do in the usual learner's first iteration, one group at a time."""
+    learner, _ = usual()
+    state = begun(learner)
 
     @jax.jit
     def act(params, actors, keys, group):
@@ -52,11 +59,18 @@ def acted(learner, state):
     return [jax.device_get(act(state.params, state.actors, state.keys, group)) for group in groups]
 
 
+@functools.cache
+def usual_gradient():
+    """Returns parameters, the trajectories of an update, and the usual gradient with its losses."""
+    learner, _ = usual()
+    params, trajectories = begun(learner).params, jax.tree.map(lambda leaf: leaf[:4], acted()[0][1])
+    return params, trajectories, jax.device_get(jax.jit(learner.gradient)(params, trajectories))
+
+
 def test_an_iteration_is_that_of_plain_numpy():
     """Three updates, some of them clipped: compares every weight and the report."""
     learner, run = usual()
-    state = begun(learner)
-    groups = acted(learner, state)
+    state, groups = begun(learner), acted()
     after, report = run(begun(learner))
 
     weights, accumulator = np.float64(state.params["weights"]), np.ones((corridor.LENGTH + 1, 4))
@@ -103,97 +117,88 @@ def test_an_iteration_is_that_of_plain_numpy():
 
 
 def test_it_learns():
-    """The share of solved episodes rises from a third to nearly all."""
-    learner = Learner(
-        corridor.policy,
-        corridor.ENVIRONMENT,
-        impala.optimizer(0.05),
-        environments=64,
-        steps=10,
-        updates=4,
+    """The share of solved episodes rises from a quarter to nearly all."""
+    learner, run = usual()
+    state, tallies = begun(learner, scale=0.0), []
+    for _ in range(300):
+        state, report = run(state)
+        tallies.append(report.tally)
+    ended, solved = (
+        np.asarray([np.asarray(getattr(tally, name)).sum() for tally in tallies])
+        for name in ("episodes", "solved")
     )
-    state = learner.init(corridor.weights(np.random.default_rng(0), scale=0.0), jax.random.key(0))
-    _, report = program(learner, iterations=60)(state)
-    tally = jax.tree.map(lambda leaf: np.sum(leaf, -1), report.tally)
-    solved = tally.solved / tally.episodes
-    assert solved[:2].mean() < 0.3
-    assert solved[-5:].mean() > 0.97
+    assert solved[:5].sum() < 0.3 * ended[:5].sum()
+    assert solved[-50:].sum() > 0.97 * ended[-50:].sum()
 
 
-def test_two_calls_are_one_call_twice_as_long():
+def test_two_iterations_of_seeds_side_by_side_are_two_calls_for_each():
     """The state is complete, including keys, so a checkpoint can restore it; calls reuse its memory."""
     learner, once = usual()
-    whole, reports = program(learner, iterations=2)(begun(learner))
-    start = begun(learner)
-    state, first = once(start)
-    assert start.params["weights"].is_deleted()
-    data: Any = jax.tree.map(jnp.asarray, jax.device_get(key_data(state)))
-    data["keys"] = jax.random.wrap_key_data(data["keys"])
-    state, second = once(LearnerState(**data))
-    chex.assert_trees_all_equal(key_data(state), key_data(whole))
-    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second)
-    chex.assert_trees_all_equal(together, reports)
-    assert state.iteration == 2
-    assert not np.array_equal(first.losses.total, second.losses.total)
+    weights = np.random.default_rng(4).normal(size=(2, corridor.LENGTH + 1, 4)).astype(np.float32)
+    keys = jax.random.split(jax.random.key(4), 2)
+    starts = [
+        initial(learner)({"weights": jnp.asarray(each)}, key)
+        for each, key in zip(weights, list(keys), strict=True)
+    ]
+    state = jax.jit(lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))(*starts)
+    together = program(learner, iterations=2, seeds=True)(state)
+    for seed, start in enumerate(starts):
+        state, first = once(start)
+        assert start.params["weights"].is_deleted()
+        data: Any = jax.tree.map(jnp.asarray, jax.device_get(key_data(state)))
+        data["keys"] = jax.random.wrap_key_data(data["keys"])
+        state, second = once(LearnerState(**data))
+        reports = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second)
+        got = jax.tree.map(
+            lambda leaf, seed=seed: np.asarray(leaf)[seed], (key_data(together[0]), together[1])
+        )
+        chex.assert_trees_all_close(got, (key_data(state), reports), rtol=1e-4, atol=1e-5)
+        assert state.iteration == 2
+        assert not np.array_equal(first.losses.total, second.losses.total)
+    finals = np.asarray(together[0].params["weights"])
+    assert np.abs(finals[0] - finals[1]).max() > 0.1
 
 
 def key_data(state):
     return {**vars(state), "keys": jax.random.key_data(state.keys)}
 
 
-def test_seeds_side_by_side_are_those_one_by_one():
-    learner, alone = usual()
-    weights = np.random.default_rng(4).normal(size=(2, corridor.LENGTH + 1, 4)).astype(np.float32)
-    keys = [jax.random.key(seed) for seed in (4, 5)]
-    init = jax.jit(lambda params, key: learner.init({"weights": params}, key))
-    started = [init(each, key) for each, key in zip(weights, keys, strict=True)]
-    state = jax.jit(lambda *states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))(*started)
-    apart = [alone(each) for each in started]
-    together = program(learner, seeds=True)(state)
-    for seed, (one, report) in enumerate(apart):
-        got = jax.tree.map(
-            lambda leaf, seed=seed: np.asarray(leaf)[seed], (key_data(together[0]), together[1])
-        )
-        chex.assert_trees_all_close(got, (key_data(one), report), rtol=1e-4, atol=1e-5)
-    finals = np.asarray(together[0].params["weights"])
-    assert np.abs(finals[0] - finals[1]).max() > 0.1
-
-
 def test_a_batch_can_be_summed_in_parts():
-    """The update of a batch whose trajectories are summed one by one is that of the whole batch."""
+    """The gradient of a batch whose trajectories are summed one by one is that of the whole batch."""
+    summed = []
 
     def one_by_one(function, batch):
+        summed.append(batch.action.shape)
         rows = [jax.tree.map(lambda leaf: leaf[row][None], batch) for row in range(4)]  # noqa: B023
         return functools.reduce(functools.partial(jax.tree.map, jnp.add), map(function, rows))
 
-    learner, run = usual()
-    state, report = run(begun(learner))
-    parts, of_parts = program(small(summed=one_by_one))(begun(small()))
-    chex.assert_trees_all_close(parts.params, state.params, rtol=1e-5, atol=1e-6)
-    chex.assert_trees_all_close(of_parts.losses, report.losses, rtol=1e-5, atol=1e-5)
+    params, trajectories, whole = usual_gradient()
+    parts = jax.jit(small(summed=one_by_one).gradient)(params, trajectories)
+    assert summed == [(4, 7)]
+    chex.assert_trees_all_close(parts, whole, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.unchecked  # two parts of the actors and keys, but one of the rest
 def test_parts_of_an_axis_add_their_gradients_and_tallies():
-    """Halves of the groups on an axis of two make the updates of the whole; see engine_on_devices.py."""
-    learner = small(groups=4, environments=24)
+    """Both groups on an axis of two make the updates of the whole; see engine_on_devices.py."""
+    learner, run = usual()
     state = begun(learner)
-    whole, report = jax.jit(learner.iterate)(state)
-    halves = dataclasses.replace(
+    apart = dataclasses.replace(
         state,
-        actors=jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), state.actors),
-        keys=state.keys.reshape(2, 2),
+        actors=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), state.actors),
+        keys=state.keys[:, None],
     )
     axes: Any = {"params": None, "opt_state": None, "actors": 0, "keys": 0, "iteration": None}
     spread = LearnerState(**axes)
-    iterate = functools.partial(learner.iterate, axis_name="parts")
-    after, reports = jax.jit(jax.vmap(iterate, in_axes=(spread,), axis_name="parts"))(halves)
+    iterate = functools.partial(learner.iterate_many, iterations=1, axis_name="parts")
+    after, reports = jax.jit(jax.vmap(iterate, in_axes=(spread,), axis_name="parts"))(apart)
+    whole, report = run(state)
     for part in range(2):
         got = jax.tree.map(
             lambda leaf, part=part: np.asarray(leaf)[part], (after.params, after.opt_state, reports)
         )
         chex.assert_trees_all_close(got, (whole.params, whole.opt_state, report), rtol=1e-4, atol=1e-5)
-    joined = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(4, *leaf.shape[2:]), after.actors)
+    joined = jax.tree.map(lambda leaf: np.squeeze(leaf, 1), after.actors)
     chex.assert_trees_all_equal(joined, whole.actors)
 
 
@@ -244,7 +249,7 @@ def test_an_iteration_is_traced_once():
         return corridor.policy(params, observation)
 
     learner = dataclasses.replace(small(), policy=policy)
-    state = begun(learner)
+    state = begun(usual()[0])
     run = program(learner)
     state, _ = run(state)
     first = list(traced)
@@ -272,14 +277,12 @@ def test_every_trajectory_is_learned_from_once():
 def test_the_objective_can_have_other_settings():
     """Settings reach the gradient; with other costs at 0 it only affects values."""
     learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
-    state = begun(learner)
-    trajectories = jax.tree.map(lambda leaf: leaf[:2], acted(learner, state)[0][1])
-    gradient, losses = jax.device_get(jax.jit(learner.gradient)(state.params, trajectories))
+    params, trajectories, (usually, _) = usual_gradient()
+    gradient, losses = jax.device_get(jax.jit(learner.gradient)(params, trajectories))
     assert losses.total == 0.5 * losses.value > 0
     assert not np.any(gradient["weights"][:, :3])
     assert np.any(gradient["weights"][:, 3])
-    weights = jax.jit(small().gradient)(state.params, trajectories)[0]["weights"]
-    assert np.any(np.asarray(weights)[:, :3])
+    assert np.any(usually["weights"][:, :3])
 
 
 def test_the_papers_proportions_are_the_defaults():
@@ -290,34 +293,34 @@ def test_the_papers_proportions_are_the_defaults():
     assert learner.objective is impala.loss
 
 
-def in_boxworld(virtual):
-    """Returns a learner with one of the paper's agents, and a function from keys to its parameters."""
-    agent = Agent(num_virtual_entities=virtual)
+def in_boxworld(config=boxworld.BRIDGE, **fields):
+    """Returns a learner with an agent, and a function from keys to its parameters."""
+    agent = Agent(**fields)
 
     def policy(params, observation):
         return cast(AgentOutput, agent.apply(params, observation))
 
-    environment = rollout.of_boxworld(boxworld.BRIDGE)
+    environment = rollout.of_boxworld(config)
     learner = Learner(policy, environment, impala.optimizer(), environments=8, steps=6, updates=2)
-    return learner, lambda key: agent.init(key, jnp.zeros((1, 7, 10, 3), jnp.uint8))
+    picture = jnp.zeros((1, config.rows, config.cols + 1, 3), jnp.uint8)
+    return learner, lambda key: agent.init(key, picture)
 
 
-@pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
-def test_the_agents_fit(virtual):
+def test_an_agent_fits():
     """By tracing only: an iteration returns a state of the same structure."""
-    learner, init = in_boxworld(virtual)
+    config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=1, traps=0)
+    learner, init = in_boxworld(config, num_blocks=1, conv_features=(4,), head_features=(8,))
     state = jax.eval_shape(lambda key: learner.init(init(key), key), jax.random.key(0))
     following, report = jax.eval_shape(learner.iterate, state)
     chex.assert_trees_all_equal_shapes_and_dtypes(state, following)
     assert report.grad_norm.shape == (2,)
-    assert report.tally.solved.shape == (17,)  # 14 types with a bridge, 3 without
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
 def test_the_agents_learn(virtual):
     """An iteration in BoxWorld changes every weight, starts on-policy, and is finite."""
-    learner, init = in_boxworld(virtual)
+    learner, init = in_boxworld(num_virtual_entities=virtual)
     params = jax.jit(init)(jax.random.key(0))
     before = jax.device_get(params)
     state, report = program(learner)(jax.jit(learner.init)(params, jax.random.key(1)))

@@ -61,13 +61,19 @@ def writing():
 
 
 @pytest.fixture(scope="module")
-def diary():
-    """Diaries of three iterations of two seeds, as NumPy arrays [S, G, B, ...]."""
+def states():
+    """Returns the learner's states before and after the iterations, of all seeds."""
     learner = writing()
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    state = jax.vmap(lambda key: learner.init({"bias": jnp.zeros(())}, key))(keys)
-    state, _ = program(learner, iterations=ITERATIONS, seeds=True)(state)
-    return jax.device_get(state.actors.environment)
+    before = jax.jit(jax.vmap(lambda key: learner.init({"bias": jnp.zeros(())}, key)))(keys)
+    run = program(learner, iterations=ITERATIONS, seeds=True)
+    return before, run(jax.tree.map(jnp.copy, before))[0]
+
+
+@pytest.fixture(scope="module")
+def diary(states):
+    """Diaries of three iterations of two seeds, as NumPy arrays [S, G, B, ...]."""
+    return jax.device_get(states[1].actors.environment)
 
 
 def test_no_key_is_given_twice(diary):
@@ -77,21 +83,18 @@ def test_no_key_is_given_twice(diary):
     assert len(np.unique(words, axis=0)) == len(words)
 
 
-def test_the_key_that_a_group_keeps_is_not_the_one_it_acted_with():
-    """Acting from the start with the keys after an iteration is another episode than that iteration's."""
-    learner = writing()
-    before = learner.init({"bias": jnp.zeros(())}, jax.random.key(0))
-    after, _ = program(learner, iterations=1)(jax.tree.map(jnp.copy, before))
+def test_the_key_that_a_group_keeps_is_not_the_one_it_acted_with(states, diary):
+    """Acting from the start with the keys after the last iteration is another episode than all before."""
+    learner, (before, after) = writing(), states
 
-    def act(actors, key):
-        return rollout.unroll(learner.policy, before.params, learner.environment, actors, key, STEPS)[0]
+    def act(params, actors, key):
+        return rollout.unroll(learner.policy, params, learner.environment, actors, key, STEPS)[0]
 
-    again = jax.jit(jax.vmap(act))(before.actors, after.keys)
-    first, other = (
-        np.asarray(actors.environment.words)[:, 0, 1 : 1 + STEPS].reshape(-1, 2)
-        for actors in (after.actors, again)
-    )
-    assert len(np.unique(np.concatenate([first, other]), axis=0)) == 2 * GROUPS * STEPS
+    run = jax.jit(jax.vmap(jax.vmap(act, in_axes=(None, 0, 0))))
+    again = run(before.params, before.actors, after.keys).environment
+    again = np.asarray(again.words)[:, :, 0, 1 : 1 + STEPS].reshape(-1, 2)
+    words = np.concatenate([diary.words[:, :, 0].reshape(-1, 2), again])
+    assert len(np.unique(words, axis=0)) == len(words)
 
 
 def test_no_actions_are_drawn_twice(diary):
@@ -100,7 +103,8 @@ def test_no_actions_are_drawn_twice(diary):
     assert len(np.unique(actions, axis=0)) == len(actions) == SEEDS * GROUPS * STEPS * ITERATIONS
     assert (np.std(actions, axis=1) > 0).all(), "environments of a group draw different actions"
     keys = jax.random.wrap_key_data(jnp.asarray(diary.words[0, 0, 0, 1:]))
-    again = jax.vmap(lambda key: jax.random.categorical(key, jnp.zeros((BATCH, ACTIONS))))(keys)
+    draw = jax.jit(jax.vmap(lambda key: jax.random.categorical(key, jnp.zeros((BATCH, ACTIONS)))))
+    again = draw(keys)
     assert (np.asarray(again) != diary.actions[0, 0].T).any(axis=1).all()
 
 

@@ -9,17 +9,23 @@ import pytest
 
 from simplicial import boxworld, rendering
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.fixture(scope="module")
-def states():
-    """Draws the initial states of three episodes."""
-    return jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), 3, boxworld.BRIDGE)
+def small():
+    """Returns pictures of the beginning of three episodes."""
+
+    def draw(key):
+        states = boxworld.reset_batch(key, 3, boxworld.BRIDGE)
+        return jax.vmap(lambda state: boxworld.observe(state, boxworld.BRIDGE))(states)
+
+    return jax.device_get(jax.jit(draw)(jax.random.key(0)))
 
 
 @pytest.mark.parametrize("scale", [1, 10])
-def test_every_tile_is_a_square(states, scale):
+def test_every_tile_is_a_square(small, scale):
     """Each pixel has its tile's colour, under jit and vmap."""
-    small = np.asarray(jax.vmap(lambda state: boxworld.observe(state, boxworld.BRIDGE))(states))
     expected = np.kron(small, np.ones((1, scale, scale, 1), np.uint8))
     pictures = jax.jit(jax.vmap(lambda picture: rendering.enlarge(picture, scale)))(small)
     assert pictures.dtype == jnp.uint8
@@ -35,9 +41,9 @@ def test_the_leading_axes_are_kept():
     np.testing.assert_array_equal(large[..., 3::4, 2::4, :], clip)
 
 
-def test_text_has_every_tile_in_its_colour(states):
+def test_text_has_every_tile_in_its_colour(small):
     """Each tile is two blanks on the tile's colour."""
-    picture = np.asarray(boxworld.observe(jax.tree.map(lambda leaf: leaf[0], states), boxworld.BRIDGE))
+    picture = small[0]
     lines = rendering.to_text(picture).splitlines()
     assert len(lines) == 7
     for line, row in zip(lines, picture, strict=True):

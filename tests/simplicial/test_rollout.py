@@ -23,18 +23,19 @@ def params():
     return corridor.weights(np.random.default_rng(0))
 
 
+STEPS = 40
 RUN = jax.jit(rollout.unroll, static_argnums=(0, 2, 5))
 
 
-def unrolled(params, actors, key, steps, environment=corridor.ENVIRONMENT):
-    actors, *recorded = RUN(corridor.policy, params, environment, actors, key, steps)
+def unrolled(params, actors, key):
+    actors, *recorded = RUN(corridor.policy, params, corridor.ENVIRONMENT, actors, key, STEPS)
     return actors, *jax.device_get(recorded)
 
 
 @functools.cache
-def started(batch=BATCH):
+def started():
     with jax.ensure_compile_time_eval():  # values, also if the first to ask is a function that is traced
-        return jax.jit(lambda key: rollout.start(corridor.ENVIRONMENT, key, batch))(jax.random.key(3))
+        return jax.jit(lambda key: rollout.start(corridor.ENVIRONMENT, key, BATCH))(jax.random.key(3))
 
 
 def replay(kinds, actions):
@@ -71,7 +72,7 @@ def test_records_what_happened(params):
     actors = started()
     kinds = np.asarray(actors.environment.kind)
     assert 0 < kinds.sum() < BATCH, "the environments must differ for this to tell them apart"
-    _, trajectories, tally = unrolled(params, actors, jax.random.key(0), 40)
+    _, trajectories, tally = unrolled(params, actors, jax.random.key(0))
     wanted, episodes = replay(kinds, np.asarray(trajectories.action))
     place, kind, reward, terminated, truncated = np.moveaxis(wanted, -1, 0)
     np.testing.assert_array_equal(np.argmax(trajectories.observation[..., :-1], -1), place)
@@ -85,7 +86,7 @@ def test_records_what_happened(params):
 
 
 def test_keeps_the_logits_it_acted_on(params):
-    _, trajectories, _ = unrolled(params, started(), jax.random.key(0), 40)
+    _, trajectories, _ = unrolled(params, started(), jax.random.key(0))
     logits = corridor.policy(params, trajectories.observation).logits
     np.testing.assert_allclose(trajectories.logits, logits, rtol=1e-6)
 
@@ -96,31 +97,28 @@ def test_actions_follow_the_policy():
     weights = np.concatenate([np.tile(logits, (8, 1)), np.zeros((8, 1))], axis=1, dtype=np.float32)
     weights[-1] = 0
     params = {"weights": jnp.asarray(weights)}
-    _, trajectories, _ = unrolled(params, started(500), jax.random.key(1), 40)
+    actors, drawn = started(), []
+    for seed in range(84):
+        actors, trajectories, _ = unrolled(params, actors, jax.random.key(seed))
+        drawn.append(trajectories.action)
     wanted = np.exp(logits) / np.exp(logits).sum()
-    shares = np.bincount(np.ravel(trajectories.action), minlength=3) / trajectories.action.size
+    shares = np.bincount(np.ravel(drawn), minlength=3) / np.size(drawn)
     np.testing.assert_array_less(np.abs(shares - wanted), 4 * np.sqrt(wanted * (1 - wanted) / 20_000))
 
 
 def test_an_unroll_starts_where_the_last_one_stopped(params):
-    """Episodes and their sums continue across unrolls shorter than an episode."""
+    """Episodes and their sums continue in the next unroll."""
     actors = started()
     kinds = np.asarray(actors.environment.kind)
     parts, total = [], None
-    for key in jax.random.split(jax.random.key(2), 9):
-        actors, trajectories, tally = unrolled(params, actors, key, 4)
-        parts.append(np.asarray(trajectories.action))
+    for seed in range(4):
+        actors, trajectories, tally = unrolled(params, actors, jax.random.key(seed))
+        assert np.asarray(actors.lengths).max() > 0, "some episode is cut in two"
+        parts.append(trajectories.action)
         total = tally if total is None else jax.tree.map(np.add, total, tally)
     _, episodes = replay(kinds, np.concatenate(parts, axis=1))
     for name, value in sums(episodes).items():
         np.testing.assert_array_equal(getattr(total, name), value, err_msg=name)
-
-
-def test_kinds_out_of_range_are_not_tallied(params):
-    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step)
-    everything = unrolled(params, started(), jax.random.key(0), 40)[2]
-    tally = unrolled(params, started(), jax.random.key(0), 40, one_kind)[2]
-    chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:1], everything))
 
 
 def test_logits_are_kept_at_full_precision():
@@ -142,12 +140,16 @@ def test_is_traced_once(params):
         actors, _, _ = jax.eval_shape(call, actors=actors, key=jax.random.key(seed))
 
 
-def test_seeds_side_by_side_are_those_one_by_one(params):
+def test_seeds_side_by_side_and_kinds_out_of_range(params):
+    """Seeds are those one by one, except that an environment of one kind does not tally the other."""
     keys = jax.random.split(jax.random.key(5), 3)
-    run = jax.vmap(lambda key: RUN(corridor.policy, params, corridor.ENVIRONMENT, started(), key, 12))
-    together = jax.device_get(jax.jit(run)(keys))
-    apart = [unrolled(params, started(), key, 12) for key in keys]
-    chex.assert_trees_all_close(together, jax.tree.map(lambda *leaves: np.stack(leaves), *apart), rtol=1e-6)
+    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step)
+    run = jax.vmap(lambda key: rollout.unroll(corridor.policy, params, one_kind, started(), key, STEPS))
+    *together, tally = jax.device_get(jax.jit(run)(keys))
+    apart = [unrolled(params, started(), key) for key in keys]
+    *wanted, everything = jax.tree.map(lambda *leaves: np.stack(leaves), *apart)
+    chex.assert_trees_all_close(tuple(together), tuple(wanted), rtol=1e-6)
+    chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:, :1], everything))
 
 
 @pytest.mark.parametrize("batch", [0, -1, 2.0])
@@ -188,26 +190,44 @@ def uniform(params, observation):
     return corridor.Output(jnp.zeros((*observation.shape[:-3], 4)), jnp.zeros(observation.shape[:-3]))
 
 
+BOXWORLD = boxworld.BRIDGE.replace(horizon=HORIZON)
+FEW = 5  # steps of an unroll, too few to end another episode after one that ended in the first
+
+
 @pytest.fixture(scope="module")
-def walked():
-    """Runs a random policy in BoxWorld with a horizon that truncates many episodes."""
-    config = dataclasses.replace(boxworld.BRIDGE, horizon=HORIZON)
-    environment = rollout.of_boxworld(config)
+def walk():
+    """Returns actors in BoxWorld, with a horizon that truncates many episodes, and their random unroll."""
+    environment = rollout.of_boxworld(BOXWORLD)
     actors = jax.jit(functools.partial(rollout.start, environment, batch=64))(jax.random.key(0))
-    run = jax.jit(functools.partial(rollout.unroll, uniform, None, environment, steps=2 * HORIZON + 20))
-    return config, actors, *run(actors, key=jax.random.key(1))
+    return actors, jax.jit(functools.partial(rollout.unroll, uniform, None, environment, steps=FEW))
+
+
+@pytest.fixture(scope="module")
+def walked(walk):
+    """Returns the actors before and after 2 `HORIZON` + 20 steps, the trajectories and the tally."""
+    before, run = walk
+    after, parts = before, []
+    for key in jax.random.split(jax.random.key(1), (2 * HORIZON + 20) // FEW):
+        after, *recorded = run(after, key=key)
+        parts.append(jax.device_get(recorded))
+    trajectories, tallies = zip(*parts, strict=True)
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *trajectories)
+    return before, after, joined, jax.tree.map(lambda *leaves: sum(leaves), *tallies)
 
 
 def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
     """Up to its first end, every environment matches the plain environment."""
-    config, actors, _, trajectories, _ = walked
-    step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
-    observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
-    state, live = actors.environment.episodes, np.ones(64, bool)
-    trajectories = jax.device_get(trajectories)
+    before, _, trajectories, _ = walked
+
+    @jax.jit
+    @jax.vmap
+    def seen_and_done(state, action):
+        return boxworld.observe(state, BOXWORLD), *boxworld.step(state, action, BOXWORLD)
+
+    state, live = before.environment.episodes, np.ones(64, bool)
     for t in range(HORIZON):
-        np.testing.assert_array_equal(trajectories.observation[live, t], np.asarray(observe(state))[live])
-        state, outcome = jax.device_get(step(state, trajectories.action[:, t]))
+        seen, state, outcome = jax.device_get(seen_and_done(state, trajectories.action[:, t]))
+        np.testing.assert_array_equal(trajectories.observation[live, t], seen[live])
         for name in ("reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(trajectories, name)[live, t], getattr(outcome, name)[live])
         live &= ~(outcome.terminated | outcome.truncated)
@@ -216,7 +236,7 @@ def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
 
 def test_boxworld_continues_with_other_boards(walked):
     """The step after an end shows a new board, with the player in the corner and no key held."""
-    _, _, after, trajectories, _ = walked
+    _, after, trajectories, _ = walked
     ended = np.asarray(trajectories.terminated | trajectories.truncated)[:, :-1]
     pictures = np.asarray(trajectories.observation)
     fresh = pictures[:, 1:][ended]
@@ -228,10 +248,10 @@ def test_boxworld_continues_with_other_boards(walked):
 
 
 def test_boxworld_episodes_are_tallied_by_their_type(walked):
-    config, _, after, trajectories, tally = walked
+    _, after, trajectories, tally = walked
     terminated, truncated = np.asarray(trajectories.terminated), np.asarray(trajectories.truncated)
     reward = np.asarray(trajectories.reward)
-    assert tally.episodes.shape == (len(boxworld.puzzles(config)),)
+    assert tally.episodes.shape == (len(boxworld.puzzles(BOXWORLD)),)
     assert tally.episodes.sum() == (terminated | truncated).sum()
     assert tally.truncated.sum() == truncated.sum() > 0
     assert tally.solved.sum() == (reward == 10).sum() > 0
@@ -241,14 +261,19 @@ def test_boxworld_episodes_are_tallied_by_their_type(walked):
     assert after.environment.boards.used == tally.episodes.sum()
 
 
-def test_boxworld_kinds_are_types_of_the_episodes_that_were_stepped(walked):
-    config, _, after, _, _ = walked
-    environment = rollout.of_boxworld(config)
-    types = boxworld.puzzle_type(after.environment.episodes)
+def test_boxworld_kinds_are_types_of_the_episodes_that_were_stepped(walk):
+    """Of episodes that the horizon ends in the first step; the boards after them have other types."""
+    actors, run = walk
+    state = actors.environment
+    types = boxworld.puzzle_type(state.episodes)
     types = np.stack([types.solution_length, types.bridge_lock, types.bridge_key], axis=-1)
-    assert len(np.unique(types, axis=0)) >= 5
-    _, given = jax.jit(environment.step)(jax.random.key(0), after.environment, jnp.zeros(64, jnp.int32))
-    np.testing.assert_array_equal(np.asarray(boxworld.puzzles(config))[given.kind], types)
+    last = dataclasses.replace(state.episodes, time=jnp.full(64, HORIZON - 1, jnp.int32))
+    at_end = dataclasses.replace(actors, environment=dataclasses.replace(state, episodes=last))
+    _, trajectories, tally = jax.device_get(run(at_end, key=jax.random.key(2)))
+    assert trajectories.truncated.sum() == trajectories.truncated[:, 0].sum() == tally.episodes.sum() == 64
+    counts = [(types == puzzle).all(axis=1).sum() for puzzle in boxworld.puzzles(BOXWORLD)]
+    np.testing.assert_array_equal(tally.episodes, counts)
+    assert len(set(counts)) > 3
 
 
 def test_boxworld_refuses_what_it_cannot_name():

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from typing import Any
 
 import chex
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 BRIDGE, STANDARD = boxworld.BRIDGE, boxworld.STANDARD
 ALL_TYPES = boxworld.puzzles(BRIDGE)
+DRAWN, LANES = 20_000, 8
+RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
+SEEN = set()  # shapes of the observations of `linear`
 
 
 def uniform(params, observation):
@@ -29,6 +33,7 @@ def uniform(params, observation):
 
 def linear(params, observation):
     """Returns logits that depend on the whole observation and the parameters."""
+    SEEN.add(observation.shape)
     pixels = observation.reshape(*observation.shape[:-3], -1).astype(jnp.float32) / 255
     return AgentOutput(logits=pixels @ params, value=pixels[..., 0])
 
@@ -42,22 +47,34 @@ def item(tree, i):
 
 
 @pytest.fixture(scope="module")
-def boards():
-    """Draws thirty boards of every type of bridge BoxWorld."""
-    return jax.device_get(win_rates.boards_of(jax.random.key(0), ALL_TYPES, 30, BRIDGE))
+def many():
+    """Draws a thousand boards of every type of bridge BoxWorld."""
+    return jax.device_get(win_rates.boards_of(jax.random.key(0), ALL_TYPES, 1000, BRIDGE))
+
+
+@pytest.fixture(scope="module")
+def boards(many):
+    """Returns thirty boards of every type."""
+    return item(many, np.arange(len(many.time)) % 1000 < 30)
+
+
+@pytest.fixture(scope="module")
+def some(boards):
+    """Returns twenty boards of all types."""
+    return item(boards, slice(None, None, 26))
 
 
 def test_boards_are_of_the_type_asked_for(boards):
     """Checked with `from_board`, which infers the type from the tiles, and with the solver."""
-    read = jax.jit(lambda grid, palette, traps: boxworld.from_board(grid, palette, traps, BRIDGE))
+    read = jax.jit(jax.vmap(lambda s: boxworld.from_board(s.grid, s.palette, s.traps, BRIDGE)))
     assert boards.time.shape == (30 * len(ALL_TYPES),)
-    for i in range(0, len(boards.time), 5):
-        state = item(boards, i)
-        wanted = ALL_TYPES[i // 30]
-        again = jax.device_get(read(state.grid, state.palette, state.traps))
-        assert tuple(state.puzzle[:3]) == tuple(again.puzzle[:3]) == wanted
-        assert (state.traps[0, 0] > 0) == (wanted[1] > 0)
-        assert boxworld.shortest_solution(state) is not None
+    again = jax.device_get(read(boards)).puzzle
+    wanted = np.repeat(ALL_TYPES, 30, axis=0)
+    np.testing.assert_array_equal(boards.puzzle[:, :3], wanted)
+    np.testing.assert_array_equal(again[:, :3], wanted)
+    np.testing.assert_array_equal(boards.traps[:, 0, 0] > 0, wanted[:, 1] > 0)
+    for i in range(0, len(boards.time), 15):
+        assert boxworld.shortest_solution(item(boards, i)) is not None
 
 
 def test_boards_differ_within_a_type(boards):
@@ -66,14 +83,12 @@ def test_boards_differ_within_a_type(boards):
         assert len({boards.palette[30 * kind + i].tobytes() for i in range(30)}) == 30
 
 
-def test_boards_of_a_type_are_those_of_reset_with_that_type():
-    """For one type, compares where the bridge is with boards selected from all types."""
-    wanted = (2, 1, 4)
+def test_boards_of_a_type_are_those_of_reset_with_that_type(many):
+    """For the types of two keys with a bridge, compares where the bridge is with boards of all of them."""
     config = BRIDGE.replace(min_length=2, max_length=2, bridge_probability=1.0)
-    drawn = jax.device_get(win_rates.boards_of(jax.random.key(1), [wanted], 4000, BRIDGE))
-    found = jax.device_get(jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(2), 16_000, config))
-    is_it = (found.puzzle[:, :3] == wanted).all(axis=1)
-    assert is_it.mean() == pytest.approx(1 / 4, abs=4 * (3 / 16 / 16_000) ** 0.5)
+    wanted = (many.puzzle[:, 0] == 2) & (many.puzzle[:, 1] > 0)
+    drawn = item(many, wanted)
+    found = jax.device_get(RESET(jax.random.key(2), DRAWN, config))
 
     def shares(states):
         places = collections.Counter(
@@ -83,7 +98,7 @@ def test_boards_of_a_type_are_those_of_reset_with_that_type():
         total = sum(places.values())
         return {place: count / total for place, count in places.items()}, total
 
-    (one, count), (other, others) = shares(drawn), shares(item(found, is_it))
+    (one, count), (other, others) = shares(drawn), shares(found)
     assert set(one) == set(other), "the same places are possible"
     # Half the sum of differences of two samples of one distribution with 28 values is about .03 (+- .005).
     assert count > 3000
@@ -92,35 +107,40 @@ def test_boards_of_a_type_are_those_of_reset_with_that_type():
 
 
 def plainly(boards, params, seed, cap, greedy):
-    """Plays the same episodes one by one in the plain model of the rules: solved, died, steps."""
+    """Plays the same episodes in the plain model of the rules: solved, died, steps."""
 
     @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, 0, None))
     def act(picture, number, time):
         logits = linear(params, picture[None]).logits[0]
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), time)
         return jnp.argmax(logits) if greedy else jax.random.categorical(key, logits)
 
-    results = []
+    models = []
     for i in range(len(boards.time)):
         state = item(boards, i)
         deadly = [place for place in state.traps.tolist() if place[0] >= 0]
-        model = plain_boxworld.PlainBoxWorld(state.grid, state.palette, deadly, two_locks=True)
-        reward = 0
-        for time in range(cap):
-            action = act(np.asarray(model.picture(), np.uint8), i, time)
-            reward, done = model.step(int(action))
-            if done:
-                break
-        results.append((reward == 10, reward == -1, time + 1))
-    return np.asarray(results).T
+        models.append(plain_boxworld.PlainBoxWorld(state.grid, state.palette, deadly, two_locks=True))
+    pictures = np.asarray([model.picture() for model in models], np.uint8)
+    results = np.zeros((len(models), 3), int)
+    live = set(range(len(models)))
+    for time in range(cap):
+        actions = np.asarray(act(pictures, np.arange(len(models)), time))
+        for i in sorted(live):
+            reward, done = models[i].step(int(actions[i]))
+            pictures[i] = models[i].picture()
+            results[i] = reward == 10, reward == -1, time + 1
+            live -= {i} if done else set()
+    return results.T
 
 
 @pytest.mark.parametrize(("greedy", "cap"), [(False, 300), (True, 40)])
-def test_episodes_are_those_of_the_plain_model(boards, greedy, cap):
+def test_episodes_are_those_of_the_plain_model(some, greedy, cap):
     """There are fewer lanes than boards, so lanes switch boards at different times."""
-    some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
     params = weights(3)
-    played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=cap, greedy=greedy, lanes=5)
+    played = win_rates.play(
+        linear, params, some, BRIDGE, jax.random.key(4), cap=cap, greedy=greedy, lanes=LANES
+    )
     solved, died, steps = plainly(some, params, 4, cap, greedy)
     np.testing.assert_array_equal(played.solved, solved)
     np.testing.assert_array_equal(played.died, died)
@@ -131,15 +151,17 @@ def test_episodes_are_those_of_the_plain_model(boards, greedy, cap):
         assert died.sum() > 0
 
 
-def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
+def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(some):
     """Also with more lanes than boards."""
     params, key = weights(5), jax.random.key(6)
-    capped = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=7)
-    more = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=1000)
+    capped = win_rates.play(linear, params, some, BRIDGE, key, cap=200, lanes=LANES)
+    assert (LANES, 7, 10, 3) in SEEN, "as many boards at a time as there are lanes"
+    more = win_rates.play(linear, params, some, BRIDGE, key, cap=200, lanes=1000)
+    assert (20, 7, 10, 3) in SEEN
     chex.assert_trees_all_equal(capped, more)
-    broken = win_rates.play(linear, params, boards, BRIDGE.replace(horizon=60), key, lanes=7)
+    broken = win_rates.play(linear, params, some, BRIDGE.replace(horizon=200), key, lanes=LANES)
     chex.assert_trees_all_equal(capped, broken)
-    assert (np.asarray(capped.steps) <= 60).all()
+    assert (np.asarray(capped.steps) <= 200).all()
     assert len(set(np.asarray(capped.steps).tolist())) > 5
 
 
@@ -177,46 +199,33 @@ def test_random_policy_solves_what_it_is_known_to_solve():
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_evaluation_is_its_parts(greedy):
     """Boards, play and counts by hand, with a key for each; by default of all types that the config draws."""
-    config, params, shapes = BRIDGE.replace(max_length=1), weights(2, scale=0.01), set()
-
-    def policy(params, observation):
-        shapes.add(observation.shape)
-        return linear(params, observation)
-
-    counts = win_rates.evaluate(
-        policy, params, config, jax.random.key(3), episodes=20, cap=250, greedy=greedy, lanes=8
-    )
+    config, params = BRIDGE.replace(max_length=1), weights(2, scale=0.01)
+    given: dict[str, Any] = {"cap": 250, "greedy": greedy, "lanes": LANES}
+    counts = win_rates.evaluate(linear, params, config, jax.random.key(3), episodes=10, **given)
     for_boards, for_actions = jax.random.split(jax.random.key(3))
     types = [(1, 0, 0), (1, 1, 2)]
-    played = win_rates.play(
-        policy,
-        params,
-        win_rates.boards_of(for_boards, types, 20, config),
-        config,
-        for_actions,
-        cap=250,
-        greedy=greedy,
-        lanes=8,
-    )
-    assert 0 < counts.capped.sum() < (41 if greedy else 40)
+    boards = win_rates.boards_of(for_boards, types, 10, config)
+    played = win_rates.play(linear, params, boards, config, for_actions, **given)
+    assert 0 < np.sum(counts.capped) < (21 if greedy else 20)
     chex.assert_trees_all_equal(counts, win_rates.tally(played, types))
     np.testing.assert_array_equal(counts.puzzles, types)
-    assert shapes == {(8, 7, 10, 3)}, "as many boards at a time as there are lanes"
 
 
-def test_counts_are_sums_over_each_type(boards):
-    params, key = weights(8), jax.random.key(9)
-    played = jax.device_get(win_rates.play(linear, params, boards, BRIDGE, key, cap=300))
-    counts = jax.device_get(win_rates.tally(played, ALL_TYPES))
+def test_counts_are_sums_over_each_type():
+    random = np.random.default_rng(0)
+    end, steps = random.integers(3, size=510), random.integers(1, 300, size=510, dtype=np.int32)
+    played = win_rates.Played(*map(jnp.asarray, (end == 0, end == 1, steps)))
+    counts = jax.device_get(jax.jit(lambda played: win_rates.tally(played, ALL_TYPES))(played))
+    np.testing.assert_array_equal(counts.puzzles, ALL_TYPES)
     for kind in range(len(ALL_TYPES)):
         own = slice(30 * kind, 30 * kind + 30)
-        solved, died = played.solved[own], played.died[own]
+        solved, died = end[own] == 0, end[own] == 1
+        assert counts.episodes[kind] == 30
         assert counts.solved[kind] == solved.sum()
         assert counts.died[kind] == died.sum()
         assert counts.capped[kind] == (~solved & ~died).sum()
-        assert counts.steps[kind] == played.steps[own].sum()
-        assert counts.solved_steps[kind] == played.steps[own][solved].sum()
-    assert 0 < counts.capped.sum() < counts.episodes.sum()
+        assert counts.steps[kind] == steps[own].sum()
+        assert counts.solved_steps[kind] == steps[own][solved].sum()
     with pytest.raises(ValueError, match="played: got 510 boards, expected equally many of each of 4 types"):
         win_rates.tally(played, ALL_TYPES[:4])
 
@@ -269,12 +278,11 @@ def test_probabilities_are_those_of_the_generator(config):
     types = boxworld.puzzles(config)
     found = win_rates.probabilities(types, config)
     assert found.sum() == pytest.approx(1)
-    draw = jax.jit(boxworld.reset_batch, static_argnums=1)
-    puzzles = jax.device_get(draw(jax.random.key(0), 20_000, config)).puzzle
+    puzzles = jax.device_get(RESET(jax.random.key(0), DRAWN, config)).puzzle
     for puzzle, probability in zip(types, found, strict=True):
         share = (puzzles[:, :3] == puzzle).all(axis=1).mean()
         assert share > 0
-        assert abs(share - probability) < 4.5 * (probability * (1 - probability) / 20_000) ** 0.5
+        assert abs(share - probability) < 4.5 * (probability * (1 - probability) / DRAWN) ** 0.5
     with pytest.raises(ValueError, match=r"puzzles: got \(9, 0, 0\), expected types that the config draws"):
         win_rates.probabilities([(9, 0, 0)], config)
 
@@ -284,8 +292,11 @@ def test_probabilities_are_those_of_the_generator(config):
     [
         ({"episodes": 0}, "episodes: got 0, expected an integer of at least 1"),
         ({"episodes": 2.0}, r"episodes: got .*, expected an integer"),
-        ({"cap": 0}, r"cap: got .*, expected an integer of at least 1"),
-        ({"lanes": True}, r"lanes: got .*, expected an integer of at least 1"),
+        ({"cap": 0, "puzzles": [(1, 0, 0), (1, 1, 2)]}, r"cap: got .*, expected an integer of at least 1"),
+        (
+            {"lanes": True, "puzzles": [(1, 0, 0), (1, 1, 2)]},
+            r"lanes: got .*, expected an integer of at least 1",
+        ),
         ({"puzzles": []}, r"puzzles: got shape \(0,\), expected one or more \(L, s, t\)"),
         ({"puzzles": [(1, 0)]}, r"puzzles: got shape \(1, 2\)"),
         ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\), expected 1 <= s <= L"),
@@ -297,7 +308,7 @@ def test_probabilities_are_those_of_the_generator(config):
     ],
 )
 def test_refuses(change, message):
-    arguments: dict[str, Any] = {"config": BRIDGE, "episodes": 2, **change}
+    arguments: dict[str, Any] = {"config": BRIDGE, "episodes": 10, **change}
     with pytest.raises(ValueError, match=message):
         win_rates.evaluate(uniform, (), key=jax.random.key(0), **arguments)
 

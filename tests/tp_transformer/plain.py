@@ -98,11 +98,11 @@ def norms(state, name, x):
     return np.stack([layer_norm(state, name, cell) for cell in x])
 
 
-def logits(state, heads, layers, source, target, masks=ONES):
+def logits(state, heads, layers, source, target, masks=ONES, pad=PAD):
     """Returns [T, V] for one question [S] and an answer [T] without padding."""
     masks = iter(masks)
     state = {name: np.asarray(array, np.float64) for name, array in state.items()}
-    x, real = embed(state, source) * next(masks), np.asarray(source) != PAD
+    x, real = embed(state, source) * next(masks), np.asarray(source) != pad
     for i in range(layers):
         name = f"encoder.layers.{i}"
         normed = norms(state, f"{name}.layernorm1", x)

@@ -50,17 +50,22 @@ def recorded_model(name: str) -> tuple[Any, dict[str, Any]]:
     return convert.from_torch(recorded_state(name), num_heads=recorded(name)["config"]["heads"])
 
 
+@functools.cache
+def shapes(model: Any) -> dict[str, Any]:
+    """Returns the shapes of a model's parameters, traced once for all that draw some."""
+    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    return jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)["params"]
+
+
 def draw(model: Any, seed: int = 0, scale: float = 0.5) -> dict[str, Any]:
     """Draws parameters from N(0, scale^2), gains around 1; none is 0 or 1, so a missing term shows."""
-    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)["params"]
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
         gain = path[-1].key == "scale"
         return jnp.asarray(gain + scale * (0.3 if gain else 1) * rng.normal(size=shape.shape), shape.dtype)
 
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
+    return jax.tree_util.tree_map_with_path(leaf, shapes(model))
 
 
 def quickly(function: Any, **options: Any) -> Any:

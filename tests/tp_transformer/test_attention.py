@@ -28,7 +28,7 @@ def drawn(module, *inputs):
     """Draws parameters from N(0, 1/2)."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     rng = np.random.default_rng(7)
-    return jax.tree.map(lambda x: jnp.asarray(0.7 * rng.normal(size=x.shape), x.dtype), shapes)
+    return jax.tree.map(lambda x: (0.7 * rng.normal(size=x.shape)).astype(x.dtype), shapes)
 
 
 def by_equations(params, query, context, allowed):
@@ -70,9 +70,11 @@ def test_it_drops_in_for_flax():
     theirs: Any = nn.MultiHeadDotProductAttention(num_heads=HEADS)
     ours: Any = TPMultiHeadAttention(num_heads=HEADS)
     x = cells(3, 5, 8)
-    mask = nn.make_attention_mask(*(jnp.ones((3, 5), bool).at[0, 3:].set(False),) * 2, dtype=bool)
+    real = np.ones((3, 5), bool)
+    real[0, 3:] = False
+    mask = (real[:, :, None] & real[:, None])[:, None]
     params = drawn(ours, x)
-    params["role"] = {"kernel": jnp.zeros((8, 8)), "bias": jnp.ones(8)}
+    params["role"] = {"kernel": np.zeros((8, 8), np.float32), "bias": np.ones(8, np.float32)}
     flax = {
         name: {
             "kernel": params[mine]["kernel"].reshape((8, HEADS, 4) if name != "out" else (HEADS, 4, 8)),
@@ -92,25 +94,23 @@ def test_roles_come_from_the_query():
     query = cells(1, 3, 8)
     params = drawn(module, query)
     seen = quickly(functools.partial(module.apply, mutable=["intermediates"]))
-    found = []
-    for seed in (1, 2):
-        context = cells(1, 4, 8, seed=seed)
-        _, sown = seen({"params": params}, query, context)
-        found.append(sown["intermediates"])
-    np.testing.assert_array_equal(found[0]["roles"][0], found[1]["roles"][0])
-    assert np.max(np.abs(found[0]["weights"][0] - found[1]["weights"][0])) > 0.05
+    contexts = [cells(1, 4, 8, seed=seed) for seed in (1, 2)]
+    (once, first), (_, second) = (seen({"params": params}, query, context) for context in contexts)
+    first, second = first["intermediates"], second["intermediates"]
+    np.testing.assert_array_equal(first["roles"][0], second["roles"][0])
+    assert np.max(np.abs(np.subtract(first["weights"][0], second["weights"][0]))) > 0.05
     twice = {**params, "role": jax.tree.map(lambda x: 2 * x, params["role"])}
-    bias = params["output"]["bias"][None, None]
-    call = quickly(module.apply)
-    once, double = (call({"params": p}, query, query) - bias for p in (params, twice))
-    np.testing.assert_allclose(double, 2 * once, rtol=1e-4, atol=1e-5)
+    double, _ = seen({"params": twice}, query, contexts[0])
+    bias = params["output"]["bias"]
+    np.testing.assert_allclose(np.asarray(double) - bias, 2 * (np.asarray(once) - bias), rtol=1e-4, atol=1e-5)
 
 
 def test_causal_and_masked_weights():
     """Rows sum to 1 over positions that both order and mask allow; other weights are 0."""
     query, key = cells(2, 4, HEADS, 3), cells(2, 4, HEADS, 3, seed=1)
-    mask = jnp.ones((2, 1, 1, 4), bool).at[0, ..., 1].set(False)
-    weights = np.asarray(dot_product_weights(query, key, mask, is_causal=True))
+    mask = np.ones((2, 1, 1, 4), bool)
+    mask[0, ..., 1] = False
+    weights = np.asarray(quickly(functools.partial(dot_product_weights, is_causal=True))(query, key, mask))
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
     np.testing.assert_array_equal(
         weights[np.broadcast_to(np.triu(np.ones((4, 4), bool), 1), weights.shape)], 0
@@ -153,14 +153,15 @@ def test_a_single_querys_logits_are_not_rounded():
     np.testing.assert_allclose(found.astype(jnp.float32), 1 / (1 + np.exp(-0.5)), rtol=4e-3)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("masked", [None, (3, 1, 1, 5), (1, 1, 5)])
+@pytest.mark.parametrize(
+    ("dtype", "masked"), [(jnp.float32, None), (jnp.float32, (3, 1, 1, 5)), (jnp.bfloat16, (1, 1, 5))]
+)
 def test_a_single_query_gets_what_one_of_many_gets(dtype, masked):
     """Sums and JAX's products agree for masks of any rank; in bfloat16 both round the weights."""
     query, keys, values = (cells(3, n, HEADS, 4, seed=n).astype(dtype) for n in (1, 5, 5))
-    mask = None if masked is None else jnp.asarray(np.random.default_rng(0).random(masked) < 0.6)
+    mask = None if masked is None else np.random.default_rng(0).random(masked) < 0.6
     found = quickly(single_query_fillers)(query, keys, values, mask)
-    broadcast = None if mask is None else jnp.expand_dims(mask, range(4 - mask.ndim))
+    broadcast = None if mask is None else mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
     want = quickly(jax.nn.dot_product_attention)(query, keys, values, mask=broadcast)
     assert found.dtype == dtype
     np.testing.assert_allclose(
@@ -173,7 +174,8 @@ def test_plain_sight_and_jax_agree(is_causal):
     """Explicit weights, enabled here by a tiny dropout rate, give the same output as JAX's function."""
     module: Any = TPMultiHeadAttention(HEADS)
     x = cells(2, 5, 8)
-    params, mask = drawn(module, x), jnp.ones((2, 1, 1, 5), bool).at[1, ..., 0].set(False)
+    params, mask = drawn(module, x), np.ones((2, 1, 1, 5), bool)
+    mask[1, ..., 0] = False
     usual = quickly(module.apply, static_argnames="is_causal")(
         {"params": params}, x, mask=mask, is_causal=is_causal
     )
@@ -184,7 +186,8 @@ def test_plain_sight_and_jax_agree(is_causal):
     )
     np.testing.assert_allclose(seen, usual, rtol=1e-4, atol=1e-5)
     if is_causal:  # a single query is the first, with nothing before it
-        first = quickly(functools.partial(module.apply, is_causal=True))({"params": params}, x[:, :1], x)
+        single = quickly(functools.partial(module.apply, is_causal=True))
+        first = single({"params": params}, np.asarray(x)[:, :1], x)
         np.testing.assert_allclose(first[0], usual[0, :1], rtol=1e-4, atol=1e-5)
     if is_causal:  # the first query of row 1 may attend to nothing
         np.testing.assert_array_equal(usual[1, 0], params["output"]["bias"])
@@ -192,7 +195,7 @@ def test_plain_sight_and_jax_agree(is_causal):
 
 @pytest.mark.parametrize(
     ("queries", "dropout_rate", "whole"),
-    [(1, 0.0, True), (1, 0.0, False), (4, 0.0, True), (4, 0.0, False), (4, 1e-12, False)],
+    [(1, 0.0, False), (4, 0.0, True), (4, 0.0, False), (4, 1e-12, False)],
 )
 def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate, whole):
     """Holds for a single query, JAX's function and explicit weights, for masks of any rank; no gradient.
@@ -212,8 +215,8 @@ def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate, w
         out, back = jax.vjp(lambda query: attend(query, mask), query)
         return out, back(jnp.ones_like(out))[0]
 
-    mask = jnp.zeros(5, bool) if whole else jnp.ones((2, 1, 1, 5), bool).at[0].set(False)
-    out, back = both(query, mask)
+    mask = np.zeros(5, bool) if whole else np.arange(2).reshape(2, 1, 1, 1) * np.ones(5, bool) > 0
+    out, back = jax.device_get(both(query, mask))
     nothing = slice(None) if whole else slice(1)
     bias = params["output"]["bias"]
     np.testing.assert_array_equal(out[nothing], np.broadcast_to(bias, out[nothing].shape))
@@ -248,30 +251,15 @@ def test_cudnn_takes_it(monkeypatch, is_causal):
     assert "__cudnn$fmha" in free.as_text()
 
 
-def test_dropped_weights_keep_their_mean():
-    """Each weight is either 0 or scaled by 1 / (1 - rate), so that sums keep their mean."""
-    module: Any = MultiHeadAttention(1, dropout_rate=0.25)
-    n = 64
-    x = cells(1, n, n)
-    identity = {name: {"kernel": jnp.eye(n), "bias": jnp.zeros(n)} for name in ("key", "output")}
-    # Uniform attention to one-hot values shows the weights themselves.
-    params = {**identity, "query": jax.tree.map(jnp.zeros_like, identity["key"]), "value": identity["key"]}
-    out = quickly(functools.partial(module.apply, deterministic=False))(
-        {"params": params}, x, x, jnp.eye(n)[None], rngs={"dropout": jax.random.key(3)}
-    )
-    dropped = np.asarray(out) == 0
-    assert abs(dropped.mean() - 0.25) < 0.03
-    np.testing.assert_allclose(out[~dropped], 1 / n / 0.75, rtol=1e-5)
-
-
 def test_bfloat16_and_types():
     """bfloat16 products of float32 parameters are accurate to bfloat16's precision."""
     x = cells(2, 5, 8)
-    both: list[Any] = [TPMultiHeadAttention(HEADS, dtype=dtype) for dtype in (None, jnp.bfloat16)]
-    exact, rounded = both
-    params = drawn(exact, x)
-    want, got = (quickly(module.apply)({"params": params}, x) for module in (exact, rounded))
-    assert (want.dtype, got.dtype) == (jnp.float32, jnp.bfloat16)
+    module: Any = TPMultiHeadAttention(HEADS, dtype=jnp.bfloat16)
+    params = drawn(module, x)
+    want = [by_equations(params, row, row, np.ones((5, 5), bool)) for row in x]
+    assert jax.eval_shape(TPMultiHeadAttention(HEADS).apply, {"params": params}, x).dtype == jnp.float32
+    got = quickly(module.apply)({"params": params}, x)
+    assert got.dtype == jnp.bfloat16
     assert 0 < np.max(np.abs(np.asarray(got, np.float32) - want)) < 0.05 * np.max(np.abs(want))
 
 
@@ -283,44 +271,30 @@ def test_without_biases():
     assert all(set(maps) == {"kernel"} for maps in params.values())
 
 
-def test_it_vmaps():
-    """Works under vmap over parameters, as in training several seeds in parallel."""
-    module: Any = TPMultiHeadAttention(HEADS)
-    x = cells(2, 3, 8)
-    params = drawn(module, x)
-    both = jax.tree.map(lambda a: jnp.stack([a, -a]), params)
-    got = quickly(jax.vmap(lambda p: module.apply({"params": p}, x)))(both)
-    for b in range(2):
-        want = by_equations(params, x[b], x[b], np.ones((3, 3), bool))
-        np.testing.assert_allclose(got[0, b], want, rtol=1e-4, atol=1e-5)
-    negative = jax.tree.map(lambda a: -a, params)
-    np.testing.assert_allclose(
-        got[1, 1], by_equations(negative, x[1], x[1], np.ones((3, 3), bool)), rtol=1e-4, atol=1e-5
-    )
-
-
 def test_what_is_refused():
     """Errors name the argument."""
-    x = cells(2, 3, 8)
+    x = np.asarray(cells(2, 3, 8))
     module: Any = TPMultiHeadAttention(HEADS)
     variables = {"params": drawn(module, x)}
     refused: tuple[Any, ...] = (
-        ((x.astype(jnp.int32),), {}, "inputs_q: got shape .* int32"),
+        ((x.astype(np.int32),), {}, "inputs_q: got shape .* int32"),
         ((x[0, 0],), {}, "inputs_q: got shape"),
         ((x, x[..., None]), {}, r"inputs_k: got shape \(2, 3, 8, 1\), .* one or two more"),
         ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
         ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
         ((x[:, :0],), {}, r"inputs_q: got shape \(2, 0, 8\), expected at least one position"),
         ((x, x[:, :0]), {}, r"inputs_k: got shape \(2, 0, 8\), expected at least one position"),
-        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask: got dtype float32, expected bool"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcasts to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
+        ((x,), {"mask": np.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
+        ((x,), {"mask": np.ones((2, 1, 3, 3), np.float32)}, "mask: got dtype float32, expected bool"),
+        ((x,), {"mask": np.ones((2, 1, 3, 4), bool)}, r"broadcasts to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
     )
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):
-            module.apply(variables, *arguments, **options)
-    split = x.reshape(2, 3, 2, 4)
-    added = jnp.full((2, 2, 3, 3), -1e9)  # meant to be added to the logits; true where it excludes
+            jax.eval_shape(functools.partial(module.apply, variables, **options), *arguments)
+    split: Any = x.reshape(2, 3, 2, 4)
+    added: Any = np.full(
+        (2, 2, 3, 3), -1e9, np.float32
+    )  # meant to be added to the logits; true where it excludes
     for causal in (False, True):
         with pytest.raises(ValueError, match="mask: got dtype float32, expected bool"):
             dot_product_weights(split, split, added, is_causal=causal)

@@ -39,8 +39,14 @@ def test_back_and_there(architecture):
     chex.assert_trees_all_equal(again, params)
 
 
-@pytest.mark.parametrize("form", [torch_pickles.zipped, torch_pickles.legacy])
-@pytest.mark.parametrize("where", ["alone", "model", "state_dict"])
+@pytest.mark.parametrize(
+    ("form", "where"),
+    [
+        (torch_pickles.zipped, "alone"),
+        (torch_pickles.legacy, "model"),
+        (torch_pickles.zipped, "state_dict"),
+    ],
+)
 def test_files(tmp_path, form, where):
     """Reads a state dict or a checkpoint, from several GPUs or one, also in half precision."""
     state = small.recorded_state("transformer")
@@ -94,7 +100,6 @@ def changed(**arrays: Any) -> dict[str, np.ndarray]:
             {"decoder.layers.0.densefilter.linear1.weight": np.zeros((32, 64))},
             r"decoder.layers.0.densefilter.linear1.weight: got shape \(32, 64\), expected \(64, 32\)",
         ),
-        ({"encoder.layers.0.layernorm1.bias": np.zeros(31)}, r"got shape \(31,\), expected \(32,\)"),
         ({"embedding.pe": np.zeros((1, 200, 32), np.float32)}, "embedding.pe: .* expected the sinusoids"),
         ({"embedding.pe": np.zeros(3, np.float32)}, "embedding.pe: .* expected the sinusoids"),
         ({"embedding.pe": convert.sinusoids(50, 32)[None] + 0.015}, "expected the sinusoids"),

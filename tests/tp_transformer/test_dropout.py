@@ -5,6 +5,7 @@ import itertools
 
 import jax
 import numpy as np
+import pytest
 from flax import linen as nn
 
 from tests.tp_transformer import plain
@@ -12,6 +13,8 @@ from tests.tp_transformer.small import build, draw, quickly, tokens
 from tp_transformer import TPTransformer, convert
 
 RATE = 0.25
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SOURCE, TARGET = tokens(3, 6).at[1, 4:].set(0), tokens(3, 4, seed=1)
 
 

@@ -17,6 +17,8 @@ from tp_transformer.mathematics.batches import Batches
 from tp_transformer.mathematics.sources import Generator
 from tp_transformer.mathematics.vocabulary import DEFAULT, END, PAD, START
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SET = Generator(
     train=90,
     test=25,
@@ -25,6 +27,9 @@ SET = Generator(
 )
 ANSWERS = st.lists(st.integers(3, 6), min_size=1, max_size=6)
 SAID = st.lists(st.integers(0, 6), max_size=8)
+
+
+match = jax.jit(exact_match, static_argnames=("end", "pad"))
 
 
 def _row(answer, length):
@@ -43,12 +48,11 @@ def test_exact_match_compares_answers_as_lists(pairs):
     expected = []
     for answer, said in pairs:
         expected.append((said + [PAD] * 9)[: len(answer) + 1] == [*answer, END])
-    np.testing.assert_array_equal(exact_match(decoded, target), expected)
+    np.testing.assert_array_equal(match(decoded, target), expected)
 
 
 def test_exact_match_by_hand():
     """Symbols after the end and widths do not matter; a missing end counts as an error."""
-    match = jax.jit(exact_match, static_argnames=("end", "pad"))
     target = np.asarray([_row([5, 6], 5)] * 6)
     decoded = np.asarray(
         [

@@ -1,6 +1,7 @@
 """Models in a directory: saving and loading, with the vocabulary, and files that are missing or damaged."""
 
 import json
+import shutil
 
 import chex
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from tests.tp_transformer.small import MODELS, build, draw, tokens
-from tp_transformer import TPTransformer, Transformer, beam_search, greedy_decode
+from tp_transformer import TPTransformer, Transformer, decoding
 from tp_transformer.mathematics import Vocabulary
 from tp_transformer.mathematics.vocabulary import INFERRED
 from tp_transformer.model import EncoderDecoder
@@ -26,12 +27,18 @@ def make(architecture=TPTransformer, **fields):
     return model, draw(model)
 
 
-@pytest.fixture
-def saved(tmp_path):
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
     """Saves a TP-Transformer with its vocabulary; returns the directory and the parameters."""
-    model, params = make()
-    model.save_pretrained(tmp_path / "model", params, VOCABULARY)
-    return tmp_path / "model", params
+    directory, (model, params) = tmp_path_factory.mktemp("saved"), make()
+    model.save_pretrained(directory, params, VOCABULARY)
+    return directory, params
+
+
+@pytest.fixture
+def saved(original, tmp_path):
+    """Returns a copy of the directory, which a test may damage, and the parameters."""
+    return shutil.copytree(original[0], tmp_path / "model"), original[1]
 
 
 @pytest.mark.parametrize("architecture", MODELS)
@@ -69,21 +76,17 @@ def test_what_is_written(saved):
         assert file.metadata() == {"format": "pt"}  # without it other libraries refuse the file
 
 
-def test_decoding_uses_the_ids_in_the_directory(saved):
+@pytest.mark.unchecked  # what stands in returns the ids, not answers
+def test_decoding_uses_the_ids_in_the_directory(saved, monkeypatch):
     """By default those of the vocabulary; others may be given, and a model without them needs them."""
-    directory, _ = saved
-    model, params = TPTransformer.from_pretrained(directory)
+    model, params = TPTransformer.from_pretrained(saved[0])
     source = tokens(2, 4, low=5, high=16)
-    found = greedy_decode(model, params, source, max_length=3)
-    np.testing.assert_array_equal(found[:, 0], VOCABULARY.start)
-    want = greedy_decode(model, params, source, max_length=3, start=0, end=3)
-    np.testing.assert_array_equal(found, want)
-    beams = beam_search(model, params, source, max_length=3, beams=1)
-    np.testing.assert_array_equal(beams.tokens[:, 0], want)
-    other = greedy_decode(model, params, source, max_length=3, start=4, end=5)
-    np.testing.assert_array_equal(other[:, 0], 4)
-    with pytest.raises(ValueError, match="end: got None, expected an id, since the model has none"):
-        greedy_decode(model.clone(end=None), params, source, max_length=3)
+    for search, inner in ((decoding.greedy_decode, "_greedy_decode"), (decoding.beam_search, "_beam_search")):
+        monkeypatch.setattr(decoding, inner, lambda *_, start, end, **options: (start, end))
+        assert search(model, params, source, max_length=3) == (0, 3)
+        assert search(model, params, source, max_length=3, start=4, end=5) == (4, 5)
+        with pytest.raises(ValueError, match="end: got None, expected an id, since the model has none"):
+            search(model.clone(end=None), params, source, max_length=3)
 
 
 def test_without_a_vocabulary(tmp_path):

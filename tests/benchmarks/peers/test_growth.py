@@ -14,7 +14,7 @@ from benchmarks.peers.comparing import JaxProgram, difference
 ROOT = Path(__file__).resolve().parents[3]
 
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "drawn_by_numpy")
 
 PLAIN = {curve.plain: name for name, curve in growth.CURVES.items() if curve.plain is not None}
 """One curve of each plain function."""

@@ -12,6 +12,8 @@ from benchmarks.peers import libraries
 from benchmarks.peers.comparing import JaxProgram
 from experiments.runtime import memory
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.fixture
 def run(monkeypatch):

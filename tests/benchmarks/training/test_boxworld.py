@@ -8,7 +8,16 @@ from experiments.boxworld import Config
 from tests.experiments.boxworld.small import small
 
 
-def test_cases_are_the_papers_proportions():
+def test_cases_are_the_papers_proportions(monkeypatch):
+    """Configs trace their agents to check them; those of several cases are traced once."""
+    init, traced = Config.init_params, set()
+
+    def init_once(config, key):
+        new = repr(config.agent) not in traced
+        traced.add(repr(config.agent))
+        return init(config, key) if new else None
+
+    monkeypatch.setattr(Config, "init_params", init_once)
     ((dtype, on_cpu),) = benchmark.cases("cpu").values()
     assert (dtype, list(on_cpu)) == ("float32", ["relational, paper, float32", "simplicial, paper, float32"])
     for config in on_cpu.values():

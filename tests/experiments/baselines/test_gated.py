@@ -9,9 +9,11 @@ import pytest
 from flax import traverse_util
 
 from experiments.baselines import GatedTransformer
-from tests.tp_transformer.small import build, draw, quickly
+from tests.tp_transformer.small import build, draw, quickly, shapes
 from tp_transformer import TPTransformer, Transformer, convert, decoding
 from tp_transformer.model import EncoderDecoder, encoder_attention
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SOURCE = jnp.asarray([[1, 4, 7, 2, 0], [1, 3, 9, 5, 2]], jnp.int32)
 TARGET = jnp.asarray([[1, 6, 8], [1, 10, 2]], jnp.int32)
@@ -49,9 +51,15 @@ def test_gates_are_computed_from_the_querying_cell():
     """sigmoid(W LN(z) + b), with z the embedding times its gates."""
     model = build(GatedTransformer, num_heads=2)
     params = draw(model)
-    gates = encoder_attention(model, {"params": params}, SOURCE)[0].roles
+
+    @quickly
+    def run(params):
+        gates = encoder_attention(model, {"params": params}, SOURCE)[0].roles
+        return gates, model.apply({"params": params}, SOURCE, True, method="_embed")
+
+    gates, embedded = run(params)
     assert gates is not None
-    embedded = np.asarray(model.apply({"params": params}, SOURCE, True, method="_embed"), np.float64)
+    embedded = np.asarray(embedded, np.float64)
     layer = jax.tree.map(lambda x: np.asarray(x, np.float64), params["encoder_0"])
     spread = np.sqrt(embedded.var(-1, keepdims=True) + 1e-5)
     normed = (embedded - embedded.mean(-1, keepdims=True)) / spread
@@ -62,10 +70,20 @@ def test_gates_are_computed_from_the_querying_cell():
 
 
 def test_it_has_a_tp_transformers_parameters():
-    """Initialized alike from the same key; so they have as many."""
-    inits = [quickly(build(kind).init) for kind in (GatedTransformer, TPTransformer)]
-    one, other = (init(jax.random.key(3), SOURCE, TARGET) for init in inits)
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+    """Initialized alike from the same key, as those of the roles show; so they have as many."""
+    kinds = GatedTransformer, TPTransformer
+    assert shapes(build(kinds[0])) == shapes(build(kinds[1]))
+
+    @quickly
+    def inits(key):
+        params = [build(kind).init(key, SOURCE, TARGET)["params"] for kind in kinds]
+        flat: list[Any] = list(map(traverse_util.flatten_dict, params))
+        return [{path: leaf for path, leaf in each.items() if "role" in path} for each in flat]
+
+    one, other = jax.device_get(inits(jax.random.key(3)))
+    assert len(one) == 8
+    for path, leaf in one.items():
+        np.testing.assert_array_equal(leaf, other[path])
 
 
 def test_it_decodes_and_is_saved_as_the_others(tmp_path):

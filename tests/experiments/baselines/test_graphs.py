@@ -107,24 +107,10 @@ def test_against_numpy(name, masked):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_permuting_nodes_permutes_states(name):
-    model, inputs, *graph = MODELS[name]
-    variables = oracles.drawn(model, inputs, *graph)
-    order = np.array([2, 0, 3, 1])
-    states = oracles.apply(model, variables, inputs, *graph)
-    if name == "edge":
-        permuted = oracles.apply(model, variables, inputs[:, order][:, :, order])
-        want = states[:, order][:, :, order]
-    else:
-        graph = [x[..., order, :][..., order] for x in graph]
-        permuted = oracles.apply(model, variables, inputs[:, order], *graph)
-        want = states[:, order]
-    np.testing.assert_allclose(permuted, want, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_gradients(name):
-    oracles.finite_gradients(*MODELS[name])
+    model, *arguments = MODELS[name]
+    fewer = {} if name.startswith("rgcn") else {"num_layers": 1}  # whose programs are smaller
+    oracles.finite_gradients(model.copy(**fewer), *arguments)
 
 
 def test_post_norm_ends_in_a_layer_norm():

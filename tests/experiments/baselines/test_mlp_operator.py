@@ -1,5 +1,6 @@
 """The control that makes an operator of each input, against NumPy, and its errors."""
 
+import functools
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ def test_against_the_equations():
     h, x = (rng.normal(size=(2, n)).astype(np.float32) for n in (3, 6))
     shapes = jax.eval_shape(cell.init, jax.random.key(0), h, x)["params"]
     params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
-    new, output = cell.apply({"params": params}, h, x)
+    new, output = jax.jit(cell.apply)({"params": params}, h, x)
     np.testing.assert_array_equal(new, output)
     for row in range(2):
         hidden = np.maximum(x[row] @ params["hidden"]["kernel"] + params["hidden"]["bias"], 0)
@@ -31,19 +32,22 @@ def test_against_the_equations():
 def test_an_input_of_which_nothing_is_made_keeps_the_state():
     """Where all of z rest; many such steps leave gradients finite, and the other inputs their operators."""
     cell = MLPOperatorCell(3, operator_features=4, hidden=5)
-    h, x = jnp.eye(3)[:2], jnp.eye(6)[:2]
-    params: Any = cell.init(jax.random.key(0), h, x)["params"]
-    params["made"]["bias"] = jnp.full(4, -10.0)
+    h, x = np.eye(3, dtype=np.float32)[:2], np.eye(6, dtype=np.float32)[:2]
+    shapes, rng = jax.eval_shape(cell.init, jax.random.key(0), h, x)["params"], np.random.default_rng(0)
+    params: Any = jax.tree.map(lambda leaf: rng.normal(scale=0.4, size=leaf.shape).astype("f4"), shapes)
+    params["made"]["bias"] = np.full(4, -10, np.float32)
 
-    def last(params):
-        state = h
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def run(params):
+        state = jnp.asarray(h)
         for _ in range(8):
             state, _ = cell.apply({"params": params}, state, x)
-        return state
+        return (state**2).sum(), state
 
-    np.testing.assert_array_equal(jax.jit(last)(params), h)
-    gradients = jax.jit(jax.grad(lambda params: (last(params) ** 2).sum()))(params)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    gradients, last = run(params)
+    np.testing.assert_array_equal(last, h)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get(gradients)))
 
 
 def test_the_start():

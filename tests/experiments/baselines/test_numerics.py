@@ -1,5 +1,6 @@
 """What the baselines start with, and arithmetic that sizes around one do not show."""
 
+import functools
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from experiments.baselines import (
     EdgeEmbedding,
     FullMatrixCell,
     LoopedTransformer,
+    MLPOperatorCell,
     RecurrentEncoder,
     RelationAwareTransformer,
     Transformer,
@@ -53,6 +55,12 @@ STARTS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...], float]] = {
         ("cell_0", "transition", "kernel"),
         (0.01 / 12 / 48) ** 0.5,
     ),
+    "operators of a perceptron": (
+        RecurrentEncoder(MLPOperatorCell(8)),
+        (NODES,),
+        ("cell_0", "operators", "kernel"),
+        (8 * 24) ** -0.5,
+    ),
 }
 
 
@@ -60,22 +68,30 @@ STARTS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...], float]] = {
 def test_parameters_start_with_their_scale(name):
     """The standard deviation of the paper, or of the docstring; the mean is 0."""
     model, inputs, path, scale = STARTS[name]
-    leaf = jax.jit(model.init)(jax.random.key(0), *inputs)["params"]
-    for part in path:
-        leaf = leaf[part]
+
+    @jax.jit
+    def init(key, *inputs):
+        leaf = model.init(key, *inputs)["params"]
+        for part in path:
+            leaf = leaf[part]
+        return leaf  # the others are not compiled
+
+    leaf = np.asarray(init(jax.random.key(0), *inputs))
     assert leaf.size > 1000
     assert np.std(leaf) == pytest.approx(scale, rel=0.1)
     assert abs(np.mean(leaf)) < 4 * scale / leaf.size**0.5
 
 
 def test_a_dense_transition_starts_as_the_identity():
-    params = jax.jit(RecurrentEncoder(FullMatrixCell(3)).init)(jax.random.key(0), NODES)["params"]
-    np.testing.assert_array_equal(params["cell_0"]["transition"]["bias"].reshape(3, 3), np.eye(3))
+    model = RecurrentEncoder(FullMatrixCell(3))
+    init = jax.jit(lambda key: model.init(key, NODES)["params"]["cell_0"]["transition"]["bias"])
+    np.testing.assert_array_equal(np.reshape(init(jax.random.key(0)), (3, 3)), np.eye(3))
 
 
 def test_a_memory_starts_constant_with_all_heads_at_its_first_location():
     """1e-6 as in Collier and Beel (2018)."""
-    carry = ContentNTMCell(4, 5, 3, 2, 1).initialize_carry(jax.random.key(0), (2, 6))
+    cell = ContentNTMCell(4, 5, 3, 2, 1)
+    carry = jax.device_get(jax.jit(lambda: cell.initialize_carry(jax.random.key(0), (2, 6)))())
     np.testing.assert_array_equal(carry.memory, np.full((2, 5, 3), 1e-6, np.float32))
     np.testing.assert_array_equal(carry.weights, np.tile(np.eye(5)[0], (2, 3, 1)))
     assert carry.reads.shape == (2, 2, 3)
@@ -93,7 +109,10 @@ def test_defaults_are_those_of_the_papers():
         False,
         True,
     )
-    assert oracles.apply(looped, oracles.drawn(looped, NODES), NODES, method="loops").shape[0] == 4
+    variables = jax.eval_shape(looped.init, jax.random.key(0), NODES)
+    loops: Any = jax.eval_shape(lambda variables: looped.apply(variables, NODES, method="loops"), variables)
+    assert loops.shape[0] == 4
+    assert RecurrentEncoder(FullMatrixCell(3)).norm == Transformer(1, 2, 4).norm == "pre"
     product = DeltaProductCell(1, 2)
     assert (product.num_householder, product.negative_eigenvalues) == (2, True)
     cell = ContentNTMCell(4)
@@ -111,7 +130,7 @@ def test_layer_norm_keeps_digits_of_small_and_of_shifted_vectors():
     p = {"scale": np.ones(16), "bias": np.zeros(16)}
     for rows in (x * 3e-3, x * 0.1 + 300):
         rows = rows.astype(np.float32)
-        got: Any = norm.apply({"params": p}, jnp.asarray(rows))
+        got: Any = jax.jit(norm.apply)({"params": p}, jnp.asarray(rows))
         want = oracles.each(lambda row: oracles.layer_norm(p, row), rows.astype(np.float64))
         np.testing.assert_allclose(got, want, rtol=5e-3, atol=5e-3)
 
@@ -124,42 +143,43 @@ def half(*shape, scale=1.0, seed=0):
 def test_logits_of_half_precision_are_single():
     """Rounded to 8 bits, logits of around 30 would be off by a tenth, and so would the weights."""
     q, k, v = (half(1, 5, 1, 8, scale=s, seed=i) for i, s in enumerate((6, 6, 1)))
-    exact: Any = [x.astype(jnp.float32) for x in (q, k, v)]
-    np.testing.assert_allclose(
-        layers.attend(q, k, v).astype(np.float32), layers.attend(*exact), rtol=0.01, atol=0.02
-    )
-    relations = jax.nn.one_hot(np.random.default_rng(3).integers(0, 3, (1, 5, 5)), 3)
+    exact = functools.partial(jax.tree.map, lambda x: x.astype(jnp.float32))
+    chosen = np.random.default_rng(3).integers(0, 3, (1, 5, 5))
+    relations = jnp.asarray(np.eye(3)[chosen], jnp.bfloat16)
     keys, values = half(3, 8, scale=6, seed=4), half(3, 8, seed=5)
-    found = relation_aware_attend(q, k, v, relations.astype(jnp.bfloat16), keys, values)
-    rows = [rows.astype(jnp.float32) for rows in (keys, values)]
-    wanted = relation_aware_attend(exact[0], exact[1], exact[2], relations, rows[0], rows[1])
-    np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=0.01, atol=0.03)
-    q, k, v, w = (half(1, 4, 4, 1, 8, scale=s, seed=i) for i, s in enumerate((6, 6, 1, 1)))
-    wanted = triangular_attend(*(x.astype(jnp.float32) for x in (q, k, v, w)))
-    np.testing.assert_allclose(triangular_attend(q, k, v, w).astype(np.float32), wanted, rtol=0.01, atol=0.04)
+    edges = tuple(half(1, 4, 4, 1, 8, scale=s, seed=i) for i, s in enumerate((6, 6, 1, 1)))
+    for function, arguments, close in (
+        (layers.attend, (q, k, v), 0.02),
+        (relation_aware_attend, (q, k, v, relations, keys, values), 0.03),
+        (triangular_attend, edges, 0.04),
+    ):
+        function = jax.jit(function)
+        found, wanted = function(*arguments), function(*exact(arguments))
+        np.testing.assert_allclose(np.asarray(found, np.float32), wanted, rtol=0.01, atol=close)
 
 
 def test_angles_of_half_precision_are_single():
     """Position 300 is not a number of 8 bits."""
     x = half(1, 400, 1, 4)
-    wanted = rotate(x.astype(jnp.float32))
-    np.testing.assert_allclose(rotate(x).astype(np.float32), wanted, rtol=0.01, atol=0.01)
-    assert rotate(x).dtype == jnp.bfloat16
+    found, wanted = (np.asarray(jax.jit(rotate)(each)) for each in (x, x.astype(jnp.float32)))
+    np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=0.01, atol=0.01)
+    assert found.dtype == jnp.bfloat16
 
 
 def test_short_vectors_become_unit_vectors_and_zero_has_a_gradient():
-    np.testing.assert_allclose(lin.unit(jnp.asarray([3e-5, -4e-5])), [0.6, -0.8], rtol=1e-3)
-    value, gradient = jax.value_and_grad(lambda x: jnp.sum(lin.unit(x)))(jnp.zeros(3))
+    np.testing.assert_allclose(jax.jit(lin.unit)(jnp.asarray([3e-5, -4e-5])), [0.6, -0.8], rtol=1e-3)
+    value, gradient = jax.jit(jax.value_and_grad(lambda x: jnp.sum(lin.unit(x))))(jnp.zeros(3))
     assert value == 0
     assert np.isfinite(gradient).all()
 
 
 def test_a_sharp_address_stays_where_it_is_with_a_finite_gradient():
     sharp = jnp.eye(4)[2]
-    np.testing.assert_allclose(ntm.sharpened(sharp, jnp.asarray(3.0)), sharp, atol=1e-6)
-    slopes = jax.jacobian(ntm.sharpened, argnums=(0, 1))(sharp, jnp.asarray(3.0))
+    sharpened = jax.jit(ntm.sharpened)
+    np.testing.assert_allclose(sharpened(sharp, jnp.asarray(3.0)), sharp, atol=1e-6)
+    slopes = jax.jit(jax.jacobian(ntm.sharpened, argnums=(0, 1)))(sharp, jnp.asarray(3.0))
     assert all(np.isfinite(slope).all() for slope in slopes)
-    tiny = ntm.sharpened(jnp.asarray([1e-8, 3e-8]), jnp.asarray(1.0))
+    tiny = sharpened(jnp.asarray([1e-8, 3e-8]), jnp.asarray(1.0))
     np.testing.assert_allclose(tiny, [0.25, 0.75], rtol=1e-3)
 
 

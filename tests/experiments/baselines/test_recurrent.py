@@ -27,13 +27,9 @@ CELLS = {
     "lstm": nn.OptimizedLSTMCell(4),
     "full": FullMatrixCell(4),
     "full, bounded": FullMatrixCell(4, column_norm=1.2),
-    "delta": DeltaNetCell(2, 3),
     "delta, positive": DeltaNetCell(2, 3, negative_eigenvalues=False),
     "product": DeltaProductCell(2, 3, num_householder=3),
-    "ntm": ContentNTMCell(4, num_locations=5, location_features=3, initial_memory=0.3),
-    "ntm, more heads": ContentNTMCell(
-        4, 5, 3, num_read_heads=2, num_write_heads=2, max_shift=2, initial_memory=0.3
-    ),
+    "ntm": ContentNTMCell(4, 5, 3, num_read_heads=2, num_write_heads=2, max_shift=2, initial_memory=0.3),
 }
 DRAWN = {"full": 0.3, "full, bounded": 0.6}
 """Scales of drawn parameters; 0.5 for the others."""
@@ -167,7 +163,7 @@ def test_cells_in_flax_rnn_against_numpy(name):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["lstm", "product", "ntm"])
+@pytest.mark.parametrize("name", ["lstm", "product"])
 def test_stacked_cells_against_numpy(name):
     model = RecurrentEncoder(CELLS[name], num_layers=2, unroll=2)
     variables = oracles.drawn(model, INPUTS)
@@ -182,10 +178,9 @@ def test_stacked_cells_against_numpy(name):
 
 
 @pytest.mark.usefixtures("x64")  # two recurrent layers lose digits in float32, as many as the processor likes
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_residual_layers_against_numpy(norm):
-    cell = CELLS["delta"]
-    model = RecurrentEncoder(cell, num_layers=2, hidden=7, norm=norm)
+def test_residual_layers_against_numpy():
+    cell = DeltaNetCell(2, 3)
+    model = RecurrentEncoder(cell, num_layers=2, hidden=7, norm="post")
     inputs = INPUTS.astype(np.float64)
     variables = jax.tree.map(lambda leaf: leaf.astype(np.float64), oracles.drawn(model, inputs))
     got = oracles.apply(model, variables, inputs)
@@ -195,13 +190,13 @@ def test_residual_layers_against_numpy(norm):
         return oracles.dense(p["output"], outputs(cell, p["cell"], x))
 
     p = oracles.wide(variables)["stack"]
-    want = np.stack([oracles.layers(p, x.astype(np.float64), mixer, 2, norm) for x in inputs])
+    want = np.stack([oracles.layers(p, x.astype(np.float64), mixer, 2, "post") for x in inputs])
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)  # the state is float32
 
 
-@pytest.mark.parametrize("name", ["lstm", "full, bounded", "product"])
-def test_gradients(name):
-    oracles.finite_gradients(RecurrentEncoder(CELLS[name]), INPUTS)
+@pytest.mark.parametrize("cell", [CELLS["full, bounded"], DeltaNetCell(2, 3)], ids=["full", "delta"])
+def test_gradients(cell):
+    oracles.finite_gradients(RecurrentEncoder(cell), INPUTS)
 
 
 def test_gradients_at_sharp_addresses_and_an_empty_memory():
@@ -209,9 +204,8 @@ def test_gradients_at_sharp_addresses_and_an_empty_memory():
     oracles.finite_gradients(RecurrentEncoder(ContentNTMCell(4, 5, 3, initial_memory=0.0)), INPUTS)
 
 
-@pytest.mark.parametrize("name", ["product", "ntm"])
-def test_long_sequences_stay_bounded_at_the_start(name):
-    model = RecurrentEncoder(CELLS[name])
+def test_long_sequences_stay_bounded_at_the_start():
+    model = RecurrentEncoder(CELLS["product"])
     inputs = np.random.default_rng(0).normal(size=(1, 300, D)).astype(np.float32)
     states = jax.jit(lambda key: model.init_with_output(key, inputs)[0])(jax.random.key(0))
     assert np.isfinite(states).all()
@@ -229,11 +223,11 @@ def test_the_full_matrix_grows_as_its_start_implies():
 
 
 def test_the_future_is_not_seen():
-    model = RecurrentEncoder(CELLS["ntm"], 2)
-    variables = oracles.drawn(model, INPUTS)
+    model = LSTM(4, 2)
     changed = INPUTS.copy()
     changed[:, 3:] += 1
-    before, after = oracles.apply(model, variables, INPUTS), oracles.apply(model, variables, changed)
+    both = np.concatenate([INPUTS, changed])
+    before, after = np.split(oracles.apply(model, oracles.drawn(model, both), both), 2)
     np.testing.assert_allclose(after[:, :3], before[:, :3], atol=1e-6)
     assert np.abs(after[:, 3:] - before[:, 3:]).max() > 1e-3
 
@@ -274,15 +268,15 @@ def test_full_matrix_cell_multiplies_permutations():
         "transition": {"kernel": jnp.asarray(matrices.reshape(3, 9)), "bias": jnp.zeros(9)},
         "input": {"kernel": jnp.zeros((3, 3))},
     }
-    state, want = jnp.asarray([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 3.0])
+    state, want, step = jnp.asarray([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 3.0]), jax.jit(cell.apply)
     for chosen in (0, 2, 1, 1):
-        state, _ = cell.apply({"params": params}, state, jnp.eye(3)[chosen][None])
+        state, _ = step({"params": params}, state, np.eye(3, dtype=np.float32)[[chosen]])
         want = matrices[chosen] @ want
-    np.testing.assert_allclose(state[0], want, atol=1e-5)
+    np.testing.assert_allclose(state, want[None], atol=1e-5)
 
 
 def test_columns_of_zeros_have_a_gradient():
-    gradient = jax.grad(lambda m: jnp.sum(lin.bounded_columns(m, 1.2)))(jnp.zeros((3, 3)))
+    gradient = jax.jit(jax.grad(lambda m: jnp.sum(lin.bounded_columns(m, 1.2))))(jnp.zeros((3, 3)))
     assert np.isfinite(gradient).all()
 
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from tests.experiments.boxworld.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-ROOT = Path(__file__).resolve().parents[3]
 PICTURES = (
     "virtual_attention",
     "pair_attention",
@@ -198,28 +195,3 @@ def test_a_puzzle_that_is_none(text):
 def test_a_puzzle():
     assert analysis.parse_puzzle("2,1,3") == (2, 1, 3)
     assert analysis.parse_puzzle(None) is None
-
-
-def test_mistakes_on_the_command_line(tmp_path):
-    """Reported in one line, before anything is written."""
-    out = tmp_path / "out"
-    started = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.boxworld.analysis",
-            f"--weights={tmp_path}/nothing",
-            f"--out={out}",
-        ],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    printed = started.stdout + started.stderr
-    assert started.returncode != 0
-    assert f"weights: got '{tmp_path}/nothing', expected a path or one of 'boxworld/" in printed
-    assert "Traceback" not in printed
-    assert not out.exists()

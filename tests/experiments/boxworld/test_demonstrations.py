@@ -28,22 +28,26 @@ def test_lessons_are_about_the_states():
     environment = demonstrations.environment(BOARD.replace(horizon=9), discount=0.9)
     state = jax.jit(environment.init, static_argnums=1)(jax.random.key(0), 12)
     step = jax.jit(environment.step)
-    solve = jax.jit(lambda states: boxworld.solutions(states, BOARD))
-    see = jax.jit(jax.vmap(lambda one: boxworld.observe(one, BOARD)))
+
+    @jax.jit
+    def solve_and_see(states):
+        see = jax.vmap(lambda one: boxworld.observe(one, BOARD))
+        return boxworld.solutions(states, BOARD), see(states)
+
     colours, sides, ends = set(), set(), 0
     for time in range(24):
-        lessons, episodes = environment.observe(state), state.boards.episodes
-        np.testing.assert_array_equal(lessons.picture, see(episodes))
-        found = solve(episodes)
+        lessons, episodes = jax.device_get((environment.observe(state), state.boards.episodes))
+        found, pictures = jax.device_get(solve_and_see(episodes))
+        np.testing.assert_array_equal(lessons.picture, pictures)
         np.testing.assert_array_equal(lessons.actions, found.actions)
         # The shortest path earns the Gem's 10 at its end, and at most two keys before it.
-        gem = 10 * 0.9 ** (np.asarray(found.distance) - 1)
+        gem = 10 * 0.9 ** (found.distance - 1)
         assert ((lessons.value >= gem - 1e-5) & (lessons.value <= gem + 2)).all()
         colours.add(episodes.palette[0, 1].tobytes())
         sides |= set(episodes.player[episodes.time == 0, 1].tolist())
-        actions = jax.random.randint(jax.random.key(time), (12,), 0, 4)
+        actions = np.random.default_rng(time).integers(0, 4, 12, np.int32)
         state, outcome = step(jax.random.key(100 + time), state, actions)
-        ends += int(outcome.truncated.sum())
+        ends += np.asarray(outcome.truncated).sum()
     assert len(colours) > 5
     assert sides == {0, 4}
     assert ends > 12
@@ -67,7 +71,7 @@ def test_the_loss_of_a_batch():
         return losses.total, losses
 
     given = jnp.asarray(logits, jnp.float32), jnp.asarray(value, jnp.float32)
-    gradients, losses = jax.grad(total, argnums=(0, 1), has_aux=True)(*given)
+    gradients, losses = jax.device_get(jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(*given))
     share = np.sum(np.exp(logits) * actions, -1) / np.sum(np.exp(logits), -1)
     counts = actions.any(-1)
     assert counts.sum() == losses.steps == 5
@@ -86,17 +90,14 @@ def test_the_loss_of_a_batch():
 
 def test_the_learner_of_a_run_learns_from_lessons():
     """Traced, not compiled: the learner of each method has its environment, and equal parameters."""
-    runs = {name: Impala(small(learn_from=name, seeds=1)) for name in ("rewards", "demonstrations")}
-    states = {name: run.abstract_state() for name, run in runs.items()}
-    alike = jax.tree.map(
-        lambda one, other: one.shape == other.shape, *(state.params for state in states.values())
+    run, plain = (Impala(small(learn_from=name, seeds=1)) for name in ("demonstrations", "rewards"))
+    state = run.abstract_state()
+    params = jax.eval_shape(plain.config.init_params, jax.random.key(0))
+    assert jax.tree.map(lambda leaf: (1, *leaf.shape), params) == jax.tree.map(
+        lambda leaf: leaf.shape, state.params
     )
-    assert all(jax.tree.leaves(alike))
-    assert isinstance(states["demonstrations"].actors.environment, demonstrations.Classroom)
-    _, report = jax.eval_shape(
-        lambda state: runs["demonstrations"].learner.iterate_many(state, 1, seeds=True),
-        states["demonstrations"],
-    )
+    assert isinstance(state.actors.environment, demonstrations.Classroom)
+    _, report = jax.eval_shape(lambda state: run.learner.iterate_many(state, 1, seeds=True), state)
     assert isinstance(report.losses, demonstrations.Losses)
     assert report.losses.optimal.shape == (1, 1, 2)  # seeds, iterations, updates
 

@@ -30,28 +30,22 @@ def weights(seed, *shape):
     return {"weights": jnp.asarray(0.01 * np.random.default_rng(seed).normal(size=shape), jnp.float32)}
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-def test_measured_is_what_is_played(greedy):
-    """Shares are those of `win_rates.evaluate`; overall is as the environment draws its boards."""
+def test_measured_is_what_is_played(monkeypatch):
+    """Shares are those of what is played; overall is as the environment draws its boards."""
     config = boxworld.BRIDGE.replace(max_length=1, bridge_probability=0.25)
     player: Any = types.SimpleNamespace(policy=linear, params=weights(0, 210, 4), config=config)
-    each, cap = (40, 300) if not greedy else (4, 20)
-    options = {"greedy": True} if greedy else {}
-    counts, record = measures.by_type(player, episodes_each=each, seed=3, cap=cap, **options)
-    again = jax.device_get(
-        win_rates.evaluate(
-            linear, player.params, config, jax.random.key(3), episodes=each, cap=cap, greedy=greedy
-        )
-    )
-    jax.tree.map(np.testing.assert_array_equal, counts, again)
+    cap = 300
+    counts, record = measures.by_type(player, episodes_each=40, seed=3, cap=cap)
     assert list(record["types"]) == ["L = 1, no bridge", "(1,1,2)"]
-    if greedy:
-        return
+    np.testing.assert_array_equal(counts.puzzles, [(1, 0, 0), (1, 1, 2)])
     assert (counts.solved > 0).all()
     assert (counts.solved < 40).all()
     for_boards, for_actions = jax.random.split(jax.random.key(3))
     boards = win_rates.boards_of(for_boards, [(1, 0, 0), (1, 1, 2)], 40, config)
     played = win_rates.play(linear, player.params, boards, config, for_actions, cap=cap)
+    for name in ("solved", "died", "steps"):
+        total = np.asarray(getattr(played, name)).reshape(2, 40).sum(1)
+        np.testing.assert_array_equal(getattr(counts, name), total)
     ratios = win_rates.solution_ratios(boards, played).reshape(2, 40)
     for index, row in enumerate(record["types"].values()):
         assert row["solved"] == counts.solved[index] / 40
@@ -64,49 +58,51 @@ def test_measured_is_what_is_played(greedy):
     error = np.sqrt((shares * (1 - shares) / 40) @ [0.75**2, 0.25**2])
     assert record["overall"]["standard_error"] == pytest.approx(error)
 
+    given = []
+    monkeypatch.setattr(win_rates, "play", lambda *args, **kwargs: given.append(kwargs) or played)
+    measures.by_type(player, episodes_each=40, seed=3, cap=20, greedy=True)
+    assert given == [{"cap": 20, "greedy": True}]
+
 
 def test_the_end_of_a_run_measures_every_seed_and_chance():
     """On the same boards for all: drawn from the training distribution, and as many of every type."""
-    config = small(seed=7, board=BOARD, final_episodes=30, eval_episodes=60, eval_cap=90)
+    config = small(seed=7, board=BOARD, final_episodes=15, eval_episodes=60, eval_cap=90)
     params = weights(1, 2, 105, 4)
     board = config.board.make()
     drawn, of_types = measures.measure(config, linear, params)
-    np.testing.assert_array_equal(drawn.episodes, [[60], [60]])
-    np.testing.assert_array_equal(of_types.episodes, [[30, 30]] * 2)
+    np.testing.assert_array_equal(drawn.episodes, [[30], [30]])
+    np.testing.assert_array_equal(of_types.episodes, [[15, 15]] * 2)
     np.testing.assert_array_equal(of_types.puzzles, [TYPES] * 2)
 
     key = jax.random.key(measures.EVALUATION_SEED)
+    draw = jax.jit(boxworld.reset_batch, static_argnums=1)
     boards = [
-        boxworld.reset_batch(jax.random.fold_in(key, 60), 60, board),
-        win_rates.boards_of(key, TYPES, 30, board),
+        draw(jax.random.fold_in(key, 30), 30, board),
+        win_rates.boards_of(key, TYPES, 15, board),
     ]
-    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *boards)
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *jax.device_get(boards))
+    during = measures.overall(config, linear, params)
+    shares = {"solved": 0.0, "died": 0.0}
     for seed in range(2):
-        played = win_rates.play(
-            linear,
-            {"weights": params["weights"][seed]},
-            together,
-            board,
-            jax.random.key(measures.EVALUATION_SEED + 1),
-            cap=90,
-        )
-        for name in ("solved", "died"):
+        mine = {"weights": params["weights"][seed]}
+        key = jax.random.key(measures.EVALUATION_SEED + 1)
+        played = win_rates.play(linear, mine, together, board, key, cap=90)
+        again = win_rates.play(linear, mine, measures._drawn(60, board), board, key, cap=90)
+        for name in shares:
             ended = np.asarray(getattr(played, name))
-            assert getattr(drawn, name)[seed] == ended[:60].sum()
-            np.testing.assert_array_equal(getattr(of_types, name)[seed], ended[60:].reshape(2, 30).sum(1))
+            assert getattr(drawn, name)[seed] == ended[:30].sum()
+            np.testing.assert_array_equal(getattr(of_types, name)[seed], ended[30:].reshape(2, 15).sum(1))
+            shares[name] += np.asarray(getattr(again, name)).sum() / 120
     assert not np.array_equal(drawn.solved[0], drawn.solved[1])
-
-    during = measures.overall(config, linear, params)  # the same boards and actions
-    assert during == {
-        name: pytest.approx(getattr(drawn, name).sum() / 120) for name in ("solved", "died", "capped")
-    }
+    shares["capped"] = 1 - sum(shares.values())
+    assert during == pytest.approx(shares)
     results = measures.conclude(config, linear, params)
     assert list(results) == ["agent", "seed 7", "seed 8", "chance"]
     assert results["agent"] == measures.summarize(drawn, of_types)
     assert results["seed 8"] == measures.summarize(drawn, of_types, slice(1, 2))
     chance = measures.summarize(*measures.measure(config, measures.random_policy, {"any": jnp.zeros((1, 1))}))
     assert results["chance"] == chance
-    assert chance["episodes"] == 60
+    assert chance["episodes"] == 30
     assert chance["solved"] != results["agent"]["solved"]
 
 

@@ -1,7 +1,6 @@
 """Playing BoxWorld: what moves do, in words; what is shown; the program on a terminal of the tests' own."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -33,13 +32,16 @@ def bridge():
     return play.Game(boxworld.BRIDGE)
 
 
+FROM_BOARD = jax.jit(boxworld.from_board)
+
+
 def on(game, tiles, trap=(-1, -1)):
     """The game on a board of one's own: colours by (x, y). Colour c has the letter of the c-th hue."""
     grid = np.full((7, 9), -1)
     for (x, y), colour in tiles.items():
         grid[y, x] = colour
     palette = np.concatenate([[[255] * 3], boxworld.HUES])
-    state = boxworld.from_board(grid, palette, np.asarray([trap]), game.config)
+    state = FROM_BOARD(grid, palette, np.asarray([trap]), game.config)
     game.history = [play.Moment(jax.device_get(state))]
     return game
 
@@ -220,7 +222,7 @@ def _without_a_size():
 class Terminal:
     """The program on a pseudo-terminal, and what it paints."""
 
-    def __init__(self, *flags, size=(24, 80), term="xterm-256color"):
+    def __init__(self, *flags, size):
         self.own, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.process = subprocess.Popen(
@@ -229,7 +231,7 @@ class Terminal:
             stdout=other,
             stderr=other,
             cwd=ROOT,
-            env={**_without_a_size(), "TERM": term, "JAX_PLATFORMS": "cpu"},
+            env={**_without_a_size(), "TERM": "xterm-256color", "JAX_PLATFORMS": "cpu"},
         )
         os.close(other)
 
@@ -258,13 +260,16 @@ class Terminal:
 
 
 def test_on_a_terminal():
-    """Colours, arrows in the terminal's own codes, every other key, and a clean end."""
+    """Small and then larger; colours, arrows in the terminal's own codes, every other key, a clean end."""
     config = BoardConfig(min_length=1, max_length=1, bridge_probability=0.0)
     game = play.Game(config.make(), 5)
     actions = boxworld.solve(game.now.state) or []
     arrows = (b"\x1bOD", b"\x1bOA", b"\x1bOC", b"\x1bOB")
-    with Terminal("--seed=5", "--length=1", "--bridge=0") as terminal:
-        painted = terminal.press(b"", "q  quit")
+    with Terminal("--seed=5", "--length=1", "--bridge=0", size=(10, 40)) as terminal:
+        terminal.press(b"", "terminal too small: needs 57 x 14")
+        fcntl.ioctl(terminal.own, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        terminal.process.send_signal(signal.SIGWINCH)  # it is not the terminal that controls the process
+        painted = terminal.press(b"\f", "q  quit")
         for tile in {tile.colour for row in game.tiles() for tile in row}:
             assert f"48;5;{play.terminal_colours()[tile]}m" in painted
         terminal.press(b"h", f"Hint: {ACTIONS[actions[0]]}. The Gem is")
@@ -290,53 +295,23 @@ def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
     assert sizes == [(4, 2)] * 70
 
 
-def test_on_a_terminal_that_is_small_and_then_larger_and_plain():
-    """Without colours, on boards of the other world."""
-    with Terminal("--env=standard", size=(10, 40), term="vt100") as terminal:
-        terminal.press(b"", "terminal too small: needs 57 x 14")
-        fcntl.ioctl(terminal.own, termios.TIOCSWINSZ, struct.pack("HHHH", 14, 60, 0, 0))
-        terminal.process.send_signal(signal.SIGWINCH)  # it is not the terminal that controls the process
-        painted = terminal.press(b"\f", "q  quit")
-        assert ". . " in painted.replace("\x1b[m\x0f", "")
-        assert "48;5" not in painted
-        os.write(terminal.own, b"q")
-        assert terminal.process.wait(30) == 0
-
-
-STARTS = """
-import json, os, runpy, sys
-from experiments.boxworld import play
-for flags in json.loads(sys.argv[1]):
-    if not os.fork():
-        sys.argv = [play.__file__, *flags]
-        try:
-            runpy.run_path(play.__file__, run_name="__main__")
-        except SystemExit as end:
-            sys.stdout.flush()
-            os._exit(end.code if isinstance(end.code, int) else 1)
-        os._exit(0)
-    print("ended with", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
-"""
-"""Starts the program with several flags, each in a fork of one process, since importing is most of it."""
-
-
-def test_one_line_before_anything_is_compiled():
-    """Without a terminal, and for a board that cannot be."""
-    cases = {(): "expected a terminal", ("--env=bridge", "--length=4"): "max_length=4"}
-    started = subprocess.run(
-        [sys.executable, "-c", STARTS, json.dumps(list(cases))],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
-    said = started.split("ended with ")
-    assert [part[0] for part in said[1:]] == ["2", "2"]
-    for message, part in zip(cases.values(), said[:2], strict=True):
-        assert message in part
-    assert "Traceback" not in started
-    assert "Compiling" not in started
+def test_without_colours_tiles_are_letters_and_reversed(bridge):
+    """Floor is dots, and what is not held bars."""
+    curses = types.SimpleNamespace(
+        error=OSError, curs_set=lambda visible: None, has_colors=lambda: False, A_NORMAL=0, A_REVERSE=1
+    )
+    painted = {}
+    window = types.SimpleNamespace(
+        getmaxyx=lambda: (14, 60),
+        addstr=lambda y, x, *text_and_style: painted.update({(y, x): text_and_style}),
+        erase=painted.clear,
+        refresh=lambda: None,
+    )
+    game = on(bridge, BOARD)
+    play.Display(window, curses).draw(game)
+    assert painted[0, 0] == ("@ ", 1)
+    assert painted[2, 0] == (". ", 0)
+    assert painted[3, 6] == ("* ", 1)
+    assert painted[3, 8] == ("A ", 1)
+    assert painted[0, 18] == ("| ", 0)
+    assert painted[0, 22] == (game.panel()[0],)

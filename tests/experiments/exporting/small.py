@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.boxworld import load as boxworld_load
 from experiments.boxworld.config import Kind
@@ -63,6 +64,19 @@ SUMS = Exportable(
 """A model of a line, compiled in no time, whose answers are found by hand."""
 
 
+def drawn(module: Any, *inputs: Any, seed: int) -> Any:
+    """Draws parameters with NumPy, since compiling an initialization takes longer than the rest."""
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        scale = shape.shape[-2] ** -0.5 if len(shape.shape) > 1 else 0.1
+        gain = path[-1].key == "scale"
+        return jnp.asarray(gain + scale * rng.normal(size=shape.shape), shape.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
 @functools.cache
 def trained_agent(kind: Kind = "simplicial") -> boxworld_load.Trained:
     """An agent as `experiments.boxworld` opens it."""
@@ -71,7 +85,7 @@ def trained_agent(kind: Kind = "simplicial") -> boxworld_load.Trained:
     board = config.board.make()
     picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
     module = config.agent.make()
-    params = jax.jit(module.init)(jax.random.key(1), picture)["params"]
+    params = drawn(module, picture, seed=1)
     return boxworld_load.Trained(module, params, board, 7, 7000, "an agent", config)
 
 
@@ -86,7 +100,7 @@ def trained_solver() -> mathematics_load.Trained:
     config = small_mathematics.small()
     module = config.model.make()
     tokens = jnp.zeros((1, 2), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(3), tokens, tokens)["params"]
+    params = drawn(module, tokens, tokens, seed=4)
     return mathematics_load.Trained(module, params, step=3, config=config)
 
 
@@ -101,7 +115,7 @@ def trained_recurrent(cell: str = "second_order") -> tuple[llrnn_configs.Config,
     config = llrnn_configs.Config(cell=CellConfig(name=cell, features=6), batch_size=4)
     task = config.make_task()
     inputs = jnp.zeros((1, 3, sum(task.fields)))
-    params = jax.jit(config.make_model(task).init)(jax.random.key(2), inputs)["params"]
+    params = drawn(config.make_model(task), inputs, seed=2)
     return config, params
 
 
@@ -115,7 +129,7 @@ def trained_encoder(**fields: Any) -> folnet_load.Trained:
     """A FOLNet with its heads and a vocabulary, as `experiments.folnet_pretrain` opens it."""
     config = small_folnet.with_model(Path("nowhere"), **fields)
     module = config.model.make(config.data.pretrain_loss)
-    params = jax.jit(module.init)(jax.random.key(4), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = drawn(module, jnp.zeros((1, 4), jnp.int32), seed=4)
     tokenizer = WordPieceTokenizer.train(TEXTS, 100)
     return folnet_load.Trained(module, params, tokenizer, 9, config)
 

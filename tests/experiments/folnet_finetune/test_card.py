@@ -10,6 +10,7 @@ import yaml
 from experiments.folnet_finetune import card, measures, model, train
 from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
 from tests.experiments.folnet_finetune.test_own import small
+from tests.folnet.small import draw
 
 
 def opened(folder) -> tuple[Any, Any, Any]:
@@ -22,7 +23,7 @@ def opened(folder) -> tuple[Any, Any, Any]:
 def test_the_card_says_how_to_open_the_folder(tmp_path):
     """Its first block of Python opens what is saved next to it."""
     config, made, data = opened(tmp_path)
-    params = jax.jit(model.make_init(made))(jax.random.key(0))
+    params = draw(made)
     best = measures.Best(
         tmp_path / "best", made, data, lambda record: card.written(config, made, data, record)
     )

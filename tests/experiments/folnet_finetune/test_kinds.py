@@ -17,6 +17,7 @@ from folnet.heads import MultipleChoiceOutput, TokenClassifierOutput
 from folnet.tasks.interface import NO_LABEL
 from tests.experiments.folnet_finetune.test_own import small
 from tests.folnet import small_tasks
+from tests.folnet.small import draw, quickly
 from tests.folnet.tasks.own.files import lines
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -55,26 +56,28 @@ def opened(folder, kind: str, **fields: Any) -> tuple[Config, Any]:
     ],
 )
 def test_models_learn_what_the_data_has(tmp_path, kind, cls, head):
-    """The model of the kind is initialised, takes a batch, and its loss has a gradient everywhere it may."""
+    """The model of the kind takes a batch, and its loss has a gradient everywhere in the head."""
     config, found = opened(tmp_path, kind)
-    config.model = dataclasses.replace(config.model, vocab_size=small_tasks.tokenizer().padded_vocab_size)
+    rows = small_tasks.tokenizer().padded_vocab_size
+    config.model = dataclasses.replace(config.model, vocab_size=rows, operators="j.")
     made = model.make(config)
     assert type(kinds.of(found.task)) is cls
     assert type(made).__name__ == head
     assert made.config.labels == found.task.classes
-    params = jax.jit(model.make_init(made))(jax.random.key(0))
+    params = draw(made)
+    initial = jax.eval_shape(model.make_init(made), jax.random.key(0))
+    assert jax.tree.map(np.shape, initial) == jax.tree.map(np.shape, params)
     loss = train.make_loss(config, made, train.class_weights(config, found))
     batch = data.Batches(found.train.features, config)(0)
 
-    def mean(params):
-        sums = loss(params, batch, jax.random.key(1))
+    def mean(head):
+        sums = loss(params | head, batch, jax.random.key(1))
         return sums.numerator / sums.denominator
 
-    value, gradient = jax.jit(jax.value_and_grad(mean))(params)
+    head_params = {name: of for name, of in params.items() if name != "folnet"}
+    value, gradient = jax.device_get(quickly(jax.value_and_grad(mean))(head_params))
     assert np.isfinite(value)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-    head_gradient = {name: leaf for name, leaf in gradient.items() if name != "folnet"}
-    assert all((leaf != 0).any() for leaf in jax.tree.leaves(head_gradient))
+    assert all(np.isfinite(leaf).all() and (leaf != 0).any() for leaf in jax.tree.leaves(gradient))
     text = card.written(config.resolved(3), made, found, {"step": 1})
     assert (f"pipeline_tag: {cls.pipeline}\n" in text) == bool(cls.pipeline)
     assert ("from transformers import pipeline" in text) == (kind == "words")
@@ -108,7 +111,8 @@ def test_the_loss_of_words(logits, weights):
     tags = np.asarray([[2, NO_LABEL, 0], [NO_LABEL, 3, 3]], np.int32)
     words = kinds.Words(None)
     out = TokenClassifierOutput(jnp.asarray(logits))
-    sums = words.sums(out, {"tags": tags}, None if weights is None else np.asarray(weights, np.float32))
+    given = None if weights is None else np.asarray(weights, np.float32)
+    sums = quickly(lambda: words.sums(out, {"tags": tags}, given))()
     there = tags >= 0
     each = -log_softmax(logits)[there, tags[there]]
     counts = np.ones(4) if weights is None else np.asarray(weights)[tags[there]]
@@ -123,7 +127,8 @@ def test_the_loss_of_choices():
     logits = np.asarray([[1.0, 2.0, 50.0], [0.5, -1.0, 0.25]])
     exists = np.asarray([[True, True, False], [True, True, True]])
     batch = {"label": np.asarray([0, 2], np.int32), "exists": exists}
-    sums = kinds.Choices(None).sums(MultipleChoiceOutput(jnp.asarray(logits)), batch, None)
+    out = MultipleChoiceOutput(jnp.asarray(logits))
+    sums = quickly(lambda: kinds.Choices(None).sums(out, batch, None))()
     wanted = -log_softmax(logits[0, :2])[0] - log_softmax(logits[1])[2]
     assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
     assert tuple(map(int, sums.metrics["accuracy"])) == (0, 2)

@@ -13,6 +13,7 @@ from experiments.folnet_finetune import model, train
 from folnet import tasks
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments.folnet_finetune.small import small
+from tests.folnet.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -21,6 +22,10 @@ def given(output, drops=0.0):
     """Returns a model with fixed outputs."""
     settings = types.SimpleNamespace(hidden_dropout_prob=drops, attention_probs_dropout_prob=0.0)
     return types.SimpleNamespace(config=settings, apply=lambda *arguments, **more: output)
+
+
+def compiled(loss, batch):
+    return quickly(lambda: loss(None, batch, jax.random.key(0)))()
 
 
 BATCH = {"input_ids": np.zeros((4, 3), np.int32), "token_type_ids": np.zeros((4, 3), np.int32)}
@@ -45,7 +50,7 @@ def test_the_loss_of_classes(logits):
     loss = train.make_loss(
         small(Path("x"), Path("x"), task="mnli"), given(SequenceClassifierOutput(jnp.asarray(logits)))
     )
-    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    sums = compiled(loss, BATCH | {"label": labels, "weight": WEIGHT})
     wanted = -sum(log_softmax(logits)[row, labels[row]] for row in range(3))
     right = int((logits.argmax(1) == labels)[:3].sum())
     assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
@@ -64,7 +69,7 @@ def test_classes_that_are_balanced_count_alike(logits):
     assert weights is not None
     np.testing.assert_allclose(weights, [2, 2, 0.5])
     loss = train.make_loss(config, given(SequenceClassifierOutput(jnp.asarray(logits))), weights)
-    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    sums = compiled(loss, BATCH | {"label": labels, "weight": WEIGHT})
     nats = [-log_softmax(logits)[row, labels[row]] for row in range(3)]
     assert float(sums.numerator) == pytest.approx(0.5 * nats[0] + 2 * nats[1] + 0.5 * nats[2], rel=1e-5)
     assert float(sums.denominator) == 3
@@ -81,7 +86,7 @@ def test_the_loss_of_numbers(logits):
     labels = np.asarray([5.0, 0.5, 2.0, 77.0], np.float32)
     out = SequenceClassifierOutput(jnp.asarray(logits[:, :1]))
     loss = train.make_loss(small(Path("x"), Path("x"), task="stsb"), given(out))
-    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    sums = compiled(loss, BATCH | {"label": labels, "weight": WEIGHT})
     assert float(sums.numerator) == pytest.approx(((logits[:3, 0] - labels[:3]) ** 2).sum(), rel=1e-5)
     assert float(sums.denominator) == 3
     assert sums.metrics == {}
@@ -93,7 +98,7 @@ def test_the_loss_of_spans(logits):
     ends = logits[::-1].copy()
     out = QuestionAnsweringOutput(jnp.asarray(logits), jnp.asarray(ends))
     loss = train.make_loss(small(Path("x"), Path("x"), task="squad2", length=200), given(out))
-    sums = loss(None, BATCH | {"start": start, "end": end, "weight": WEIGHT}, jax.random.key(0))
+    sums = compiled(loss, BATCH | {"start": start, "end": end, "weight": WEIGHT})
     wanted = -0.5 * sum(
         log_softmax(logits)[row, start[row]] + log_softmax(ends)[row, end[row]] for row in range(3)
     )

@@ -50,7 +50,7 @@ def test_each_task_has_its_head(checkpoint, task, cls, labels, kind):
     made = model.make(config)
     assert type(made) is cls
     assert (made.config.num_labels, made.config.problem_type) == (labels, kind)
-    assert (made.config.hidden_size, made.config.operators) == (16, "j.at")
+    assert (made.config.hidden_size, made.config.operators) == (16, "j.")
     assert (made.config.hidden_dropout_prob, made.config.dtype) == (0.3, "bfloat16")
 
 

@@ -115,7 +115,7 @@ def test_what_is_refused(tmp_path):
 def finished(folder: Path, **labels: Any) -> tuple[Path, Any, Any]:
     """Writes what is read of a run; returns its directory, its model and random parameters."""
     Workdir(folder / "run", small(folder)).close()
-    sizes = dataclasses.replace(small(folder).model, vocab_size=ROWS)
+    sizes = dataclasses.replace(small(folder).model, vocab_size=ROWS, operators="j.")
     made = FOLNetForSequenceClassification(sizes.settings().replace(**labels))
     rng = np.random.default_rng(7)
     shapes = parameters.shapes(made).items()

@@ -46,7 +46,7 @@ def run(config, workdir) -> Any:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return small_finetune.checkpoint(tmp_path_factory.mktemp("checkpoint"), operators="j.a")
+    return small_finetune.checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from tests.experiments.folnet_pretrain.small import write_text
 def text_run(tmp_path_factory):
     """Config, workdir and result of a language model of four steps; do not continue it."""
     with workers.only_one(tmp_path_factory, "language_text") as folder:
-        config = small(write_text(folder))
+        config = small(write_text(folder), beams=1)
         return config, folder / "run", train.main(config, workdir=folder / "run")
 
 
 @pytest.fixture(scope="session")
 def pairs_run(tmp_path_factory):
-    """Config, workdir and result of an encoder-decoder of four steps; do not continue it."""
+    """Config, workdir and result of an encoder-decoder of four steps without samples; do not continue it."""
     with workers.only_one(tmp_path_factory, "language_pairs") as folder:
-        config = small(write_pairs(folder), beams=1)
+        config = small(write_pairs(folder), samples=0)
         return config, folder / "run", train.main(config, workdir=folder / "run")

@@ -33,7 +33,7 @@ def small(source: Path, /, **fields: Any) -> Config:
             source=str(source), new_vocabulary=100, length=16, target_length=8, pairs=pairs,
             packing="document" if pairs else "corpus",
         ),
-        "model": dataclasses.replace(MODEL),
+        "model": dataclasses.replace(MODEL, operators="j." if pairs else "j.a"),
         "schedule": "constant",
     }  # fmt: skip
     chosen |= {"batch_size": 8, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}

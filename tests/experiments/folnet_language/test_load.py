@@ -12,10 +12,10 @@ import tokenizers
 from experiments import registry, runtime
 from experiments.exporting.writers import of_writer
 from experiments.folnet_language import load, train
+from experiments.folnet_language.writing import open_writer
 from experiments.folnet_pretrain import cards
 from experiments.runtime import packing
 from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration
-from folnet.tokenization import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -40,13 +40,19 @@ def test_a_run_and_its_release_hold_the_trained_parameters(text_run, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "model"), [("text_run", FOLNetForCausalLM), ("pairs_run", FOLNetForConditionalGeneration)]
 )
-def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tmp_path):
+def test_a_run_and_its_folder_write_the_same_with_the_tokens_that_begin_and_end(
+    kind, model, request, tmp_path
+):
+    """By the same model with the same parameters and words."""
     config, workdir, result = request.getfixturevalue(kind)
     load.load(workdir).save_pretrained(tmp_path)
-    _, params = model.from_pretrained(tmp_path)
-    chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(result.params)))
-    tokenizer = WordPieceTokenizer.from_pretrained(tmp_path)
-    assert tokenizer.fingerprint == result.results["vocabulary"]
+    for place in (workdir, tmp_path):
+        writer = open_writer(place)
+        assert isinstance(writer.model, model)
+        assert writer.model == config.make_model()
+        chex.assert_trees_all_equal(jax.tree.map(np.asarray, dict(writer.params)), dict(result.params))
+        assert writer.tokenizer.fingerprint == result.results["vocabulary"]
+    tokenizer = writer.tokenizer
     begin = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id, "pad_token_id": 0}
     begin |= {"decoder_start_token_id": tokenizer.cls_id} if config.data.pairs else {}
     found = json.loads((tmp_path / load.GENERATION_FILE).read_text())
@@ -68,14 +74,17 @@ def test_the_folder_names_the_tokens_that_begin_and_end(kind, model, request, tm
     assert read.encode("").ids == [tokenizer.cls_id, *([tokenizer.sep_id] if config.data.pairs else [])]
 
 
-def test_it_can_be_exported(pairs_run):
-    _, workdir, result = pairs_run
+def test_it_can_be_exported(pairs_run, monkeypatch):
+    """As a function that generates greedily."""
+    config, workdir, result = pairs_run
+    made = []
+    monkeypatch.setattr(load, "of_writer", lambda *given: made.append(given) or of_writer(*given))
     opened = registry.open_model(workdir)
-    trained = load.load(workdir)
-    wanted = of_writer(trained.model, trained.params, trained.tokenizer, 32)
-    inputs = trained.tokenizer(["the big cat sees ."])
-    batch = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask}
-    found, expected = (jax.jit(one.function)(one.params, batch) for one in (opened, wanted))
-    chex.assert_trees_all_equal(found, expected)
+    [(model, params, tokenizer, new_tokens)] = made
+    assert (model, new_tokens) == (config.make_model(), 32)
+    assert tokenizer.fingerprint == result.results["vocabulary"]
+    for some in (params, opened.params):
+        chex.assert_trees_all_equal(some, result.params)
+    assert opened.outputs["tokens"].shape == ("batch", 32)
     assert (opened.source["experiment"], opened.source["step"]) == ("experiments.folnet_language", 4)
-    assert result.step == 4
+    assert opened.source["params_sha256"] == result.summary["params_sha256"]

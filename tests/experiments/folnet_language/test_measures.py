@@ -5,6 +5,7 @@ import math
 import types
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,12 +14,13 @@ from experiments.folnet_language.data import PairRows
 from experiments.folnet_language.writing import Writer, Written
 from folnet.objective import IGNORED
 from folnet.tasks.pairs import Pair
+from kernels.decoding import Sampling
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def test_exact_matches_are_what_greedy_generation_writes(pairs_run):
-    """They are measured with the target given, here what the model writes or something else."""
+    """They are measured with the target given: what the model writes, and twice something else."""
     config, _, result = pairs_run
     data, model = train.open_data(config), config.make_model()
     writer = Writer(model, result.params, data.tokenizer)
@@ -26,13 +28,10 @@ def test_exact_matches_are_what_greedy_generation_writes(pairs_run):
     written = writer(inputs, 7)
     pairs = [Pair(text, one.text) for text, [one] in zip(inputs, written, strict=True)]
     # The model does not end its texts, so the words before the end are what it must get right.
-    rows = PairRows(pairs, data.tokenizer, 16, 7)
+    wrong = [pair._replace(target=f"dog {pair.target}") for pair in pairs[1::2]]
+    rows = PairRows(pairs + wrong, data.tokenizer, 16, 7)
     evaluate = measures.make_evaluate(config, train.make_losses(model), data._replace(held_out=rows))
-    assert evaluate(result.params)["exact_match"] == 1
-    wrong = [pair._replace(target=f"dog {pair.target}") if n % 2 else pair for n, pair in enumerate(pairs)]
-    rows = PairRows(wrong, data.tokenizer, 16, 7)
-    evaluate = measures.make_evaluate(config, train.make_losses(model), data._replace(held_out=rows))
-    assert evaluate(result.params)["exact_match"] == pytest.approx(3 / 5)
+    assert evaluate(result.params)["exact_match"] == pytest.approx(5 / 7)
 
 
 def test_perplexity():
@@ -60,20 +59,42 @@ def test_samples_continue_what_was_given(text_run):
     config, _, result = text_run
     data = train.open_data(config)
     writer = Writer(config.make_model(), result.params, data.tokenizer)
-    found = measures.samples(config, writer, data.held_out)
-    assert found == result.results["samples"]
-    labels = data.held_out.take([0])["labels"][0]
-    first = found[0]
-    assert first["given"] == data.tokenizer.decode(labels[1 : 1 + config.prompt_tokens])
-    after = labels[1 + config.prompt_tokens :][: config.new_tokens]
-    assert first["target"] == data.tokenizer.decode(after[after != IGNORED[0]])
-    [[greedy]] = writer.continued([labels[: 1 + config.prompt_tokens].tolist()], config.new_tokens)
-    assert first["greedy"] == greedy.text
+    found, prompts = result.results["samples"], []
+    assert [list(row) for row in found] == [["given", "target", "greedy", "sampled"]] * 2
+    for row, place in zip(found, (0, len(data.held_out) // 2), strict=True):
+        labels = data.held_out.take([place])["labels"][0]
+        prompts.append(labels[: 1 + config.prompt_tokens].tolist())
+        assert row["given"] == data.tokenizer.decode(prompts[-1][1:])
+        after = labels[1 + config.prompt_tokens :][: config.new_tokens]
+        assert row["target"] == data.tokenizer.decode(after[after != IGNORED[0]])
+    greedy = writer.continued(prompts, config.new_tokens)
+    assert [row["greedy"] for row in found] == [one.text for [one] in greedy]
     assert measures.samples(dataclasses.replace(config, samples=0), writer, data.held_out) == []
-    # Sampled words depend on the seed; the others do not.
-    other = measures.samples(dataclasses.replace(config, seed=5), writer, data.held_out)
-    assert [row["greedy"] for row in other] == [row["greedy"] for row in found]
-    assert [row["sampled"] for row in other] != [row["sampled"] for row in found]
+
+
+def test_samples_are_written_in_each_way_with_the_key_of_the_seed(pairs_run):
+    """Of pairs they are what is written after evenly spaced inputs, next to their targets."""
+    config, _, _ = pairs_run
+    data = train.open_data(config)
+    seen = []
+
+    def continued(prompts, new_tokens, **options):
+        seen.append((prompts, new_tokens, options))
+        return [[Written(f"way {len(seen)}", True, None), Written("worse", True, None)] for _ in prompts]
+
+    read = Writer(config.make_model(), None, data.tokenizer).read
+    writer: Any = types.SimpleNamespace(read=read, continued=continued)
+    config = dataclasses.replace(config, samples=2, seed=5, beams=3, top_p=0.7)
+    rows: Any = data.held_out
+    chosen = [rows.pairs[0], rows.pairs[len(rows) // 2]]
+    assert measures.samples(config, writer, rows) == [
+        {"given": pair.input, "target": pair.target, "greedy": "way 1", "sampled": "way 2", "beam": "way 3"}
+        for pair in chosen
+    ]
+    keys = [options.pop("key", None) for _, _, options in seen]
+    assert keys == [None, jax.random.key(5), None]
+    given = read([pair.input for pair in chosen]), config.new_tokens
+    assert seen == [(*given, {}), (*given, {"sampling": Sampling(top_p=0.7)}), (*given, {"num_beams": 3})]
 
 
 def test_a_short_text_is_not_given_whole(text_run):
@@ -91,5 +112,5 @@ def test_a_short_text_is_not_given_whole(text_run):
     writer: Any = types.SimpleNamespace(tokenizer=data.tokenizer, continued=continued)
     [found] = measures.samples(config, writer, rows)
     decode = data.tokenizer.decode
-    assert found == {"given": decode([5]), "target": decode([6]), **dict.fromkeys(measures.WAYS, "so")}
-    assert seen == [[[2, 5]]] * 3
+    assert found == {"given": decode([5]), "target": decode([6]), "greedy": "so", "sampled": "so"}
+    assert seen == [[[2, 5]]] * 2

@@ -36,8 +36,7 @@ def reference(params, gradients, *, lr, b1, b2, eps, decay, clip, escapes=("bias
     return p
 
 
-@pytest.mark.parametrize("clip", [1.0, 0.0])
-@pytest.mark.parametrize("decay", [0.01, 0.0])
+@pytest.mark.parametrize(("clip", "decay"), [(1.0, 0.01), (0.0, 0.0), (0.0, 0.01)])
 def test_lamb_is_the_definition(clip, decay):
     """Several updates, some clipped; a parameter that starts at 0 has no trust ratio at first."""
     rng = np.random.default_rng(0)
@@ -53,7 +52,7 @@ def test_lamb_is_the_definition(clip, decay):
         lambda count: jnp.asarray(lr)[count], b1=0.9, b2=0.99, eps=1e-6, weight_decay=decay, clip=clip
     )
     found = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
-    state = lamb.init(found)
+    state = jax.jit(lamb.init)(found)
 
     @jax.jit
     def step(gradient, state, found):

@@ -11,6 +11,7 @@ import pytest
 
 from experiments.kinship import claims, clutrr_claims, measures, train
 from experiments.kinship.config import get_config
+from experiments.kinship.parts import PairConfig
 from experiments.runtime.claims import Run
 from folnet import kinship
 from tests.experiments.kinship.test_clauses import knowing
@@ -19,7 +20,9 @@ _COUNTS: dict[str, int] = {}
 
 
 def counted(model: Any) -> int:
-    """Returns its number of parameters, traced once for all settings that have the same model."""
+    """Returns its number of parameters, traced once for all settings that have the same parameters."""
+    if hasattr(model, "pairs"):
+        model = model.clone(pairs=PairConfig(read=True, loops=model.pairs.loops))
     if (name := repr(model)) not in _COUNTS:
         params = jax.eval_shape(train.make_init(model), jax.random.key(0))
         _COUNTS[name] = sum(leaf.size for leaf in jax.tree.leaves(params))

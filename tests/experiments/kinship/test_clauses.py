@@ -103,25 +103,32 @@ def test_a_report_is_text_and_a_picture():
     assert len(axes.texts) == len(kinship.COMPOSITIONS)
 
 
-def test_a_runs_probabilities_are_those_after_its_loops_of_tests(finished_looped):
-    config, workdir, results = finished_looped
+def test_a_runs_probabilities_are_those_after_its_loops_of_tests(finished):
+    config, workdir, results = finished
     probabilities, read = clauses.of_run(workdir)
     assert read.pairs == config.pairs
     batch = train.make_batches(config)(0)
-    model, params = config.make("j.at"), results["j.at"].params
-    want = small_folnet.quickly(lambda p: measures.apply(model, p, batch, num_loops=3)[-1])(params)
-    np.testing.assert_allclose(probabilities(batch), jax.nn.softmax(want, axis=-1), atol=1e-5)
+    model, params = config.make("j.a"), results["j.a"].params
+    softmax = small_folnet.quickly(
+        lambda p: jax.nn.softmax(measures.apply(model, p, batch, num_loops=3)[-1], axis=-1)
+    )
+    np.testing.assert_allclose(probabilities(batch), softmax(params), atol=1e-5)
 
 
-def test_the_program_writes_text_numbers_and_a_picture(finished_looped, tmp_path, monkeypatch, capsys):
+def test_the_program_writes_text_numbers_and_a_picture(tmp_path, monkeypatch, capsys):
+    """Of a run whose model knows the rules; its problems are of the run's tests, but new ones."""
     given = flags.FlagValues()
-    flags.DEFINE_string("run", str(finished_looped[1]), "", flag_values=given)
+    flags.DEFINE_string("run", str(tmp_path / "run"), "", flag_values=given)
     flags.DEFINE_string("out", str(tmp_path / "out"), "", flag_values=given)
     flags.DEFINE_integer("problems", 5, "", flag_values=given)
     given([sys.argv[0]])
+    sources, report = [], clauses.report
     monkeypatch.setattr(clauses.flags, "FLAGS", given)
+    monkeypatch.setattr(clauses, "of_run", {tmp_path / "run": (knowing(kinship.COMPOSITIONS), small())}.get)
+    monkeypatch.setattr(clauses, "report", lambda *of: sources.append(of[1]) or report(*of))
     clauses.main()
-    assert "of 5 problems" in capsys.readouterr().out
+    assert sources == [kinship.Kinship(clauses.SEED, (2, 3, 4))]
+    assert "give the model's answer to 5 of 5 problems" in capsys.readouterr().out
     written = json.loads((tmp_path / "out" / "clauses.json").read_text(encoding="utf-8"))
     assert (written["total"], len(written["clauses"])) == (5, len(written["decides"]))
     assert (tmp_path / "out" / "clauses.txt").read_text(encoding="utf-8").startswith("The clauses give")

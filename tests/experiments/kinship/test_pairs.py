@@ -3,11 +3,10 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.kinship import load, measures, pairs, train
+from experiments.kinship import measures, pairs, train
 from experiments.kinship.parts import PairConfig
 from folnet import kinship
 from tests.experiments.kinship.small import LOOPED, looped
@@ -63,14 +62,12 @@ def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
             total -= logs[row, x, y, pairs.ASKED[batch["labels"][row]]] / 2
             of_pairs = [-logs[row, i, j, labels[i, j]] for i, j in np.argwhere(labels >= 0)]
             total += np.mean(of_pairs) / 2
-    sums = jax.jit(lambda e, b: pairs.loss(e, b, config.pairs))(list(map(jnp.asarray, every)), batch)
+    ways = config.pairs, dataclasses.replace(config.pairs, supervised=False)
+    sums, alone = jax.jit(lambda e, b: tuple(pairs.loss(e, b, way) for way in ways))(every, batch)
     np.testing.assert_allclose(sums.numerator, total, rtol=1e-5)
     asked = every[-1][np.arange(4), batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
     right = (asked.argmax(-1) == batch["labels"]).sum()
     assert float(sums.metrics["accuracy"][0]) == right
-    alone = pairs.loss(
-        list(map(jnp.asarray, every)), batch, dataclasses.replace(config.pairs, supervised=False)
-    )
     assert float(alone.numerator) < float(sums.numerator)
 
 
@@ -78,12 +75,17 @@ def test_a_test_loops_more_often_than_training():
     """Logits of the classes are those of the question's pair after `test_loops` loops."""
     config = looped()
     model, batch = config.make("j.at"), train.make_batches(config)(0)
-    params = small_folnet.draw(model)
-    every = measures.apply(model, params, batch, num_loops=3)
-    rows = np.arange(4)
-    want = every[2][rows, batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
-    np.testing.assert_allclose(measures.logits(model, params, batch), want, atol=1e-5)
-    assert len(measures.apply(model, params, batch)) == 2
+    params = small_folnet.draw_like(jax.eval_shape(train.make_init(model), jax.random.key(0)))
+
+    @small_folnet.quickly
+    def both(params):
+        return measures.apply(model, params, batch, num_loops=3), measures.logits(model, params, batch)
+
+    every, found = jax.device_get(both(params))
+    want = every[2][np.arange(4), batch["query"][:, 0], batch["query"][:, 1]][:, pairs.ASKED]
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    assert np.abs(every[2] - every[1]).max() > 1e-3
+    assert len(jax.eval_shape(lambda: measures.apply(model, params, batch))) == 2
 
 
 def test_batches_say_how_many_loops_go_ahead():
@@ -100,25 +102,16 @@ def test_the_first_loop_is_taught_if_others_went_ahead():
     config = looped()
     batch = train.make_batches(config)(0)
     rng = np.random.default_rng(0)
-    every = [jnp.asarray(rng.normal(size=(*batch["pairs"].shape, pairs.CLASSES)), jnp.float32) for _ in "ab"]
-    alone = [float(pairs.loss([logits], batch, config.pairs).numerator) for logits in every]
-    assert float(pairs.loss(every, batch, config.pairs, 0).numerator) == pytest.approx(alone[1])
-    assert float(pairs.loss(every, batch, config.pairs, 1).numerator) == pytest.approx(np.mean(alone))
+    every = [rng.normal(size=(*batch["pairs"].shape, pairs.CLASSES)).astype(np.float32) for _ in "ab"]
 
+    @jax.jit
+    def losses(one, two):
+        given = (([one], 0), ([two], 0), ([one, two], 0), ([one, two], 1))
+        return [pairs.loss(logits, batch, config.pairs, ahead).numerator for logits, ahead in given]
 
-def test_a_run_and_its_export(finished_looped):
-    """Four steps, a summary with the metric, and the model as a function of named arrays."""
-    config, workdir, results = finished_looped
-    result = results["j.at"]
-    assert result.step == 4
-    assert 0 <= result.results["metric"]["value"] <= 1
-    exportable = load.open_model(workdir)
-    assert set(exportable.inputs) == {"input_ids", "attention_mask", "relation_ids", "query"}
-    batch = train.make_batches(config)(0)
-    inputs = {name: batch[name] for name in exportable.inputs}
-    logits = exportable.function(exportable.params, inputs)["logits"]
-    want = measures.logits(config.make("j.at"), result.params, batch)
-    np.testing.assert_allclose(logits, want, atol=1e-5)
+    first, second, without, after = map(float, losses(*every))
+    assert without == pytest.approx(second)
+    assert after == pytest.approx((first + second) / 2)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,21 +27,23 @@ READING = ReadingConfig(
     windows=8,
     hidden_size=8,
     relation_size=4,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     head_size=4,
     intermediate_size=12,
     relation_intermediate_size=8,
     max_distance=4,
 )
-MODELS = ("j.at", *parts.WITHOUT_RELATIONS)
+MODELS = ("j.at", parts.T5)
 
 
 def reading(model: str = "j.at", **fields: Any) -> Config:
     """Returns `small` for a model that reads generated stories and answers for pairs."""
     people: Any = "alike" if "." in model else "named"
     of_pairs = dataclasses.replace(LOOPED, people=people, injection=0.5 if "." in model else 0.0)
-    config = small(model=model, match="", pairs=of_pairs, reading=dataclasses.replace(READING))
+    # A FOLNet's second layer takes to pairs what its first has found of words.
+    layers = dataclasses.replace(READING, num_hidden_layers=2 if "." in model else 1)
+    config = small(model=model, match="", pairs=of_pairs, reading=layers)
     data = dataclasses.replace(config.data, form="text", pool=12)
     return dataclasses.replace(config, data=data, **fields)
 
@@ -236,8 +237,9 @@ def test_the_loss_has_the_facts_as_read():
     rng = np.random.default_rng(0)
     every = [rng.normal(size=(*batch["pairs"].shape, pairs.CLASSES)).astype(np.float32) for _ in range(3)]
     without = {key: value for key, value in batch.items() if key != "facts"}
-    rest = pairs.loss([jnp.asarray(one) for one in every[1:]], without, config.pairs)
-    whole = pairs.loss([jnp.asarray(one) for one in every], batch, config.pairs)
+    rest, whole = jax.jit(
+        lambda e: (pairs.loss(e[1:], without, config.pairs), pairs.loss(e, batch, config.pairs))
+    )(every)
     logs = every[0] - np.log(np.exp(every[0].astype(np.float64)).sum(-1, keepdims=True))
     total, right, count = 0.0, 0, 0
     for row, facts in enumerate(batch["facts"]):
@@ -284,12 +286,31 @@ def test_tests_are_read_at_one_size():
 
 def test_one_update_teaches_what_is_read():
     """The gradient of the loss reaches every parameter but those of words that the batch lacks."""
-    config = reading()
-    model, params, batch, _ = made("j.at")
+    config = reading(reading=READING)
+    model, (_, _, batch, _) = config.make("j.at"), made("j.at")
+    params = small_folnet.draw_like(jax.eval_shape(train.make_init(model), jax.random.key(0)))
     loss = train.make_loss(config, model)
-    gradient = small_folnet.quickly(jax.grad(lambda p: loss(p, batch, jax.random.key(0)).numerator))(params)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+    gradient = small_folnet.quickly(jax.grad(lambda p: loss(p, batch, None).numerator))(params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(gradient)):
         assert np.abs(leaf).max() > 0, jax.tree_util.keystr(path)
+
+
+def test_models_of_text_and_of_people_are_what_their_names_say():
+    """Each has its own layers; text has an order and people have none; BERT normalizes after each layer."""
+    for name in ("j.at", *parts.WITHOUT_RELATIONS):
+        model = reading(name, reading=dataclasses.replace(READING, num_hidden_layers=2)).make(name)
+        params = jax.eval_shape(train.make_init(model), jax.random.key(0))
+        text, people = params["encoder"], params["deduction"]
+        if name == "j.at":
+            assert set(text["reasoner"]) == {"layers_0", "layers_1"}
+            assert set(people["folnet"]["reasoner"]) == {"layers_0"}
+            continue
+        last = set() if name == parts.BERT else {"norm"}
+        assert set(text["stack"]) == {"layer_0", "layer_1"} | last
+        assert set(people["encoder"]["stack"]) == {"layer_0"} | last
+        places = {key: leaf.shape for key, leaf in text.items() if key != "stack"}
+        assert places == ({"distances": (32, 2)} if name == parts.T5 else {"positions": (READING.window, 8)})
+        assert set(people["encoder"]) == {"stack"}
 
 
 def test_what_is_exported_is_the_model_and_its_inputs():
@@ -311,12 +332,11 @@ def test_what_is_exported_is_the_model_and_its_inputs():
     assert exportable.lengths == ()
 
 
-@pytest.mark.parametrize("name", [*parts.WITHOUT_RELATIONS, "j.a"])
-def test_models_that_read_are_matched_in_parameters(name):
-    """The reader and the model of people each as those of the FOLNet, as far as widths can."""
+def test_models_that_read_are_matched_in_parameters():
+    """The reader and the model of people each as those of the FOLNet; `test_claims` has Transformers."""
     sizes = dataclasses.replace(SIZES, hidden_size=16, intermediate_size=32)
     wide = dataclasses.replace(READING, hidden_size=16, intermediate_size=64)
-    config = dataclasses.replace(reading(name), match="jmc.atp", sizes=sizes, reading=wide)
+    config = dataclasses.replace(reading("j.a"), match="jmc.atp", sizes=sizes, reading=wide)
     ours = dataclasses.replace(reading("jmc.atp"), sizes=sizes, reading=wide)
     count, target = (baselines.count(of.make(of.model), *stories.EXAMPLE) for of in (config, ours))
     assert abs(count - target) <= 0.02 * target

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,12 +14,11 @@ from experiments import runtime
 from experiments.kinship import measures, train
 from experiments.kinship.config import get_config
 from experiments.kinship.inputs import Graph
-from experiments.kinship.parts import PairConfig
+from experiments.kinship.load import of_kinship
 from folnet import kinship
 from tests import on_devices
-from tests.experiments.kinship.small import small, with_data
+from tests.experiments.kinship.small import published_problems, small, with_data
 from tests.folnet import small as small_folnet
-from tests.folnet import small_tasks
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -51,25 +51,10 @@ def test_a_batch_is_a_function_of_seed_and_step():
     assert not np.array_equal(other["relation_ids"], batches(0)["relation_ids"])
 
 
-def test_a_run_on_published_graphs(tmp_path):
-    """Files as the authors write them, with as many problems as a test happens to have."""
-    header = ",story,query,target,task_name,story_edges,edge_types,query_edge"
-    written = {"1.2,1.3_train": [(2, 4), (3, 4)], "1.2_test": [(2, 3)], "1.3_test": [(3, 5)]}
-    written |= {f"1.{k}_test": [(k, 1)] for k in range(4, 11)}
-    wanted = {}
-    for name, parts in written.items():
-        problems = [problem for k, n in parts for problem in kinship.Kinship(7, (k,)).draw(range(n))]
-        lines = []
-        for row, problem in enumerate(problems):
-            edges, types = [(x, y) for x, _, y in problem.facts], kinship.relations_of(problem)
-            lines.append(
-                f'{row},x,x,{problem.answer_name},task_1.{problem.length},"{edges}",'
-                f'"{[kinship.RELATIONS[relation] for relation in types]}","{problem.query}"'
-            )
-        small_tasks.write(tmp_path / f"{name}.csv", "\n".join([header, *lines, ""]))
-        wanted[name] = problems
-    data = dataclasses.replace(small().data, clutrr=str(tmp_path))
-    config = small(data=data, match="", pairs=PairConfig(read=True, supervised=True, loops=2))
+def test_a_run_on_published_graphs(finished):
+    """It reads files as the authors write them, and measures each test by all of its problems."""
+    config, workdir, results = finished
+    wanted, result = published_problems(), results["j.a"]
     batch = train.make_batches(config)(0)
     assert set(batch["labels"]) <= {problem.label for problem in wanted["1.2,1.3_train"]}
     read = config.reader("j.a", config.data.train(0))
@@ -79,18 +64,26 @@ def test_a_run_on_published_graphs(tmp_path):
         for problem in wanted["1.2,1.3_train"]
         if problem.length == 2
     }
-    result = train.main(config, workdir=tmp_path / "run")["j.a"]
-    assert {name: test["total"] for name, test in result.results["tests"].items()} == {"2": 3, "3": 5, "4": 1}
-    given = [json.loads(line) for line in (tmp_path / "run" / measures.PREDICTIONS).read_text().splitlines()]
+    totals = {"2": 3, "3": 5, "4": 1}
+    assert {name: test["total"] for name, test in result.results["tests"].items()} == totals
+    given = [json.loads(line) for line in (workdir / measures.PREDICTIONS).read_text().splitlines()]
     tests = [problem for k in (2, 3, 4) for problem in wanted[f"1.{k}_test"]]
     assert [line["answer"] for line in given] == [problem.answer_name for problem in tests]
     assert [len(line["chain"]) for line in given] == [problem.length for problem in tests]
-    line = measures.line(config, result, tmp_path / "run")
-    assert line["test_problems"] == {"2": 3, "3": 5, "4": 1}
-    plain = dataclasses.replace(config, data=dataclasses.replace(data, clutrr=""))
-    tests = measures.Tests(plain, "j.a")
-    right = tests.right(measures.make_answer(plain, plain.make("j.a"), tests)(result.params))
-    assert measures.of_generated(config, result.params) == measures.accuracies(plain, right)["metric"]
+    assert measures.line(config, result, workdir)["test_problems"] == totals
+
+
+def test_a_model_of_published_problems_is_measured_on_generated_ones(monkeypatch):
+    """One that is right about every second problem."""
+    data = dataclasses.replace(small().data, clutrr="nowhere", joined=True)
+    config = small(data=data, match="")
+
+    def make_answer(config, model, tests):
+        assert (config.data, model) == (small().data, config.make("j.a"))
+        return lambda every: np.where(np.arange(len(tests.labels)) % every, -1, tests.labels)
+
+    monkeypatch.setattr(measures, "make_answer", make_answer)
+    assert measures.of_generated(config, 2) == (3 / 7 + 4 / 7) / 2
 
 
 def test_a_batch_of_a_pool_has_problems_of_the_pool():
@@ -113,13 +106,18 @@ def test_the_loss_is_cross_entropy_and_counts_right_answers():
     model, batch = config.make("j.a"), train.make_batches(config)(0)
     params = small_folnet.draw(model)
 
-    @jax.jit
-    def both(params, batch):
-        sums = train.make_loss(config, model)(params, batch, jax.random.key(1))
-        return sums, measures.logits(model, params, batch)
+    exported = of_kinship(config, params).function
 
-    sums, logits = both(params, batch)
+    @jax.jit
+    def every(params, batch):
+        sums = train.make_loss(config, model)(params, batch, jax.random.key(1))
+        texts = batch["input_ids"], None, batch["attention_mask"]
+        out: Any = model.apply({"params": params}, *texts, relation_ids=batch["relation_ids"])
+        return sums, out.logits, exported(params, batch)["logits"]
+
+    sums, logits, found = every(params, batch)
     logits = np.asarray(logits, np.float64)
+    np.testing.assert_allclose(found, logits, rtol=1e-5)
     assert logits.shape == (4, 18)
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(4), batch["labels"]]

@@ -202,12 +202,18 @@ def test_a_proof_from_the_command_line_is_the_cell_of_the_example():
     )
     made = NEST.make()
     assert made.master == master
-    x = jax.random.normal(jax.random.key(1), (3, 16))
-    carry = made.initialize_carry(jax.random.key(0), x.shape)
-    np.testing.assert_array_equal(carry, example.initialize_carry(jax.random.key(0), x.shape))
-    variables = made.init(jax.random.key(2), carry, x)
-    got, want = (cell.apply(variables, carry, x)[0] for cell in (made, example))
-    np.testing.assert_array_equal(got, want)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 16)).astype("f4")
+    shapes = jax.eval_shape(lambda: made.init(jax.random.key(2), jax.numpy.zeros((3, 8)), x))
+    variables = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype("f4"), shapes)
+
+    @jax.jit
+    def both(variables):
+        starts = [cell.initialize_carry(jax.random.key(0), x.shape) for cell in (made, example)]
+        return starts, [cell.apply(variables, starts[0], x)[0] for cell in (made, example)]
+
+    for got, want in both(variables):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_a_proof_can_take_the_place_of_a_presets_cell():

@@ -105,6 +105,15 @@ def test_a_run_with_held_out_pairs_and_without_addresses_has_two_figures(tmp_pat
     assert all(path.stat().st_size > 5000 for path in drawn.values())
 
 
+def test_addresses_are_drawn_of_the_cell_that_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "addresses_over_time", lambda config, params: (config, params))
+    monkeypatch.setattr(runtime.plots, "save", lambda figure, path: (figure, path))
+    write_metrics(tmp_path)
+    results = {name: result({"train/error_2": {"error": 0.5}}, number) for number, name in enumerate(CONFIGS)}
+    drawn = figures.draw(tmp_path, CONFIGS, results)
+    assert drawn["addresses"] == ((solved.CONFIG, 0), tmp_path / "addresses.png")
+
+
 @pytest.mark.parametrize(
     ("cell", "name"), [("higher_order", "higher order"), ("pattern_ntm", "pattern NTM"), ("lstm", "LSTM")]
 )

@@ -1,6 +1,7 @@
 """Measures of recurrent models: of one that solves its task, of one that errs as known, and of constants."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -23,13 +24,20 @@ def evaluation():
     return measures.make_evaluation(task, solved.CONFIG.make_model(task), 12)
 
 
-def drawn(length, split, examples=12):
-    """The sequences that every run is evaluated on."""
-    key = jax.random.fold_in(jax.random.key(2**31 - 1), length)
-    return solved.make_task().sample(key, examples, length, max_length=5, split=split)
+@pytest.fixture(scope="module")
+def drawn():
+    """The sequences of one split that every run is evaluated on, by length; they are drawn in one program."""
+    task, lengths = solved.make_task(), (2, 3, 5)
+
+    def at(length):
+        key = jax.random.fold_in(jax.random.key(2**31 - 1), length)
+        return task.sample(key, 12, length, max_length=5, split="held_out")
+
+    batches = jax.device_get(jax.jit(lambda lengths: jax.lax.map(at, lengths))(np.array(lengths)))
+    return {n: jax.tree.map(lambda leaf, k=k: leaf[k], batches) for k, n in enumerate(lengths)}
 
 
-def test_a_model_that_computes_the_product_makes_no_error(evaluation):
+def test_a_model_that_computes_the_product_makes_no_error(evaluation, drawn):
     """Also on held-out pairs, at the longest training length, and at every test length."""
     found = evaluation(solved.params())
     names = {f"{split}/error_{n}" for split in ("train", "held_out", "held_out_once") for n in (2, 3, 5)}
@@ -38,7 +46,7 @@ def test_a_model_that_computes_the_product_makes_no_error(evaluation):
         split, length = name.split("/error_")
         assert counts["wrong"] == counts["sequences_wrong"] == 0
         if split == "held_out":  # only the held-out pairs among all count
-            mask = np.asarray(drawn(int(length), split).mask)
+            mask = drawn[int(length)].mask
             assert 0 < mask.sum() < 12 * int(length)
             assert (counts["symbols"], counts["sequences"]) == (mask.sum(), mask.any(axis=1).sum())
         else:
@@ -46,13 +54,13 @@ def test_a_model_that_computes_the_product_makes_no_error(evaluation):
             assert counts["sequences"] == 12
 
 
-def test_errors_are_counted_by_symbol_and_by_sequence(evaluation):
+def test_errors_are_counted_by_symbol_and_by_sequence(evaluation, drawn):
     """A model that takes the element 1 for the element 2 errs where 1 is the answer, and nowhere else."""
     partly = 0
-    for name, counts in evaluation(solved.params(confused=(1,))).items():
-        split, length = name.split("/error_")
-        batch = drawn(int(length), split)
-        wrong = np.asarray(batch.mask) & (solved.products(batch.tokens) == 1)
+    found = evaluation(solved.params(confused=(1,)))
+    for length, batch in drawn.items():
+        counts = found[f"held_out/error_{length}"]
+        wrong = batch.mask & (solved.products(batch.tokens) == 1)
         assert (counts["wrong"], counts["sequences_wrong"]) == (wrong.sum(), wrong.any(axis=1).sum())
         partly += 0 < counts["sequences_wrong"] < min(counts["wrong"], counts["sequences"])
     assert partly > 0
@@ -62,7 +70,7 @@ def test_an_opened_model_reads_the_tokens_in_their_order():
     """The function that is exported gives, at every step, the product of the tokens until then."""
     opened = load.of_recurrent(solved.CONFIG, solved.params(), 7)
     tokens = np.random.default_rng(0).integers((4, 3), size=(5, 6, 2)).astype(np.int32)
-    logits = opened.function(opened.params, {"tokens": tokens})["logits"]
+    logits = jax.jit(opened.function)(opened.params, {"tokens": tokens})["logits"]
     assert logits.shape == (5, 6, 6)
     np.testing.assert_array_equal(np.argmax(logits, axis=-1), solved.products(tokens))
     reversed_in_time = solved.products(tokens[:, ::-1])
@@ -158,10 +166,15 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
         },
         "outputs": {"kernel": np.zeros((2, 2), np.float32), "bias": np.array([1, 0], np.float32)},
     }
+
+    @functools.partial(jax.jit, static_argnames="longest")
+    def draw(length, longest):
+        key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), length)
+        return task.sample(key, 20, length, max_length=longest)
+
     shares = []
     for length in range(62, 67):
-        key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), length)
-        batch = task.sample(key, 20, length, max_length=64 if length <= 64 else 66)
+        batch = draw(length, 64 if length <= 64 else 66)
         mask = np.asarray(batch.mask)
         shares.append(np.mean(np.asarray(batch.targets)[mask] == 0))
     assert measures.score(task, model, params, 20, range(62, 67)) == pytest.approx(np.mean(shares))

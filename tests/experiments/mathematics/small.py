@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.mathematics.config import Config, DataConfig, ModelConfig
 from experiments.mathematics.load import Trained
@@ -43,6 +44,7 @@ def talkative(
     """
     model = dataclasses.replace(MODEL, **fields).make(vocabulary)
     params = draw(model, seed=seed)
-    table = params["embedding"]["tokens"]
-    params["embedding"]["tokens"] = table.at[vocabulary.end].multiply(jnp.float32(boost))
+    table = np.array(params["embedding"]["tokens"])
+    table[vocabulary.end] *= np.float32(boost)
+    params["embedding"]["tokens"] = jnp.asarray(table)
     return Trained(model, params, vocabulary)

@@ -15,6 +15,8 @@ from tests.tp_transformer.small import draw, quickly
 from tp_transformer import mathematics
 from tp_transformer.model import encoder_attention
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 QUESTIONS = ["Calculate 12 - (3 - 4).", "What is 5/(6/78)?", "Evaluate (1 - 20) + 3.", "What is 9*(8 - 7)?"]
 
 

@@ -118,7 +118,13 @@ def test_without_test_questions_those_asked_are_clustered(run):
     found = clusters_of(moved, [QUESTION], k=2)
     assert found is not None
     assert len(found.centroids) == 2
-    assert solve.Solver(moved, None, beams=1).solve(QUESTION).splitlines()[0] == QUESTION
+    solver = solve.Solver(moved, None, beams=2)
+    lines = solver.solve(QUESTION).splitlines()
+    assert lines[:2] == [QUESTION, f"= {moved.answer([QUESTION])[0]}"]
+    beam = moved.beam(QUESTION, 2)
+    assert lines[2:] == [f"   {probability:7.2%}  {text}" for text, probability in beam]
+    with pytest.raises(ValueError, match="clusters: got None"):
+        solver.labels(QUESTION)
 
 
 def test_what_cannot_be_clustered_is_reported(run):
@@ -152,18 +158,14 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_answering(run, tmp_pat
     assert capsys.readouterr().out == ""
 
 
-def test_a_transformer_answers_without_roles():
+def test_a_transformer_has_no_roles(monkeypatch):
     trained = talkative(mathematics.DEFAULT, name="transformer")
     assert not isinstance(trained.model, TPTransformer)
     assert clusters_of(trained, [QUESTION]) is None
-    solver = solve.Solver(trained, None, beams=2)
-    lines = solver.solve(QUESTION).splitlines()
-    assert lines[0] == QUESTION
-    assert lines[1] == f"= {trained.answer([QUESTION])[0]}"
-    beam = trained.beam(QUESTION, 2)
-    assert lines[2:] == [f"   {probability:7.2%}  {text}" for text, probability in beam]
-    with pytest.raises(ValueError, match="clusters: got None"):
-        solver.labels(QUESTION)
+    monkeypatch.setattr(type(trained), "answer", lambda self, questions: ["True"])
+    monkeypatch.setattr(type(trained), "beam", lambda self, question, beams: [("False", 0.5)] * beams)
+    shown = solve.Solver(trained, None, beams=1).solve(QUESTION)
+    assert shown == f"{QUESTION}\n= True\n    50.00%  False"
 
 
 def test_the_program_answers_what_is_typed_and_reports_what_it_cannot(run, tmp_path, monkeypatch, capsys):

@@ -15,6 +15,13 @@ def test_its_stop_on_the_tour_shows_worked_questions(mathematics_run, monkeypatc
     config, workdir, results = mathematics_run
     result = results["tp_transformer"]
     monkeypatch.setattr(tour, "main", lambda config, workdir: {"tp_transformer": result})
+
+    def answer(self, questions):
+        """Stands for the model, whose answers take long to compile."""
+        assert self.params is result.params
+        return [str(len(question) % 10) for question in questions]
+
+    monkeypatch.setattr(Trained, "answer", answer)
     stop = tour.tour_stop(workdir, config)
     assert len(stop.rows) == 5
     source = mathematics.open_source(workdir / QUESTIONS)
@@ -27,9 +34,7 @@ def test_its_stop_on_the_tour_shows_worked_questions(mathematics_run, monkeypatc
         assert share == f"{found[module]['right'] / 12:.0%} right"
         answers = {pair.question: pair.answer for pair in source.questions("interpolate", module)}
         assert answers[row["question"]] == row["answer"]
-        assert (
-            row["model's answer"] == Trained(config.model.make(), result.params).answer([row["question"]])[0]
-        )
+        assert row["model's answer"] == str(len(row["question"]) % 10)
         assert row[""] == ("right" if row["model's answer"] == row["answer"] else "wrong")
     always = result.results["commonest_answer"]["interpolate"]["modules"]
     least = min(found[name]["interval"][0] - always[name]["right"] / 12 for name in config.data.modules)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from experiments.reasoning import bridges, train
 from experiments.reasoning.config import get_config
@@ -29,9 +30,10 @@ def random_batch(shapes: Any) -> Any:
 def test_the_answer_is_the_one_lock_that_ends_the_episode():
     """A player with its key opens each lock in turn; the answer is where the picture has the lock."""
     key = jax.random.key(0)
-    pictures, answers, lengths = map(np.asarray, quickly(lambda: bridges.draw(key, 20))())
+    (pictures, answers, lengths), states = quickly(
+        lambda: (bridges.draw(key, 20), boxworld.reset_batch(key, 20, bridges.BOARDS))
+    )()
     assert set(lengths) == set(bridges.LENGTHS)
-    states = jax.device_get(quickly(lambda: boxworld.reset_batch(key, 20, bridges.BOARDS))())
     found, places = [], []
     for i, grid in enumerate(states.grid):
         state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
@@ -50,42 +52,40 @@ def test_the_answer_is_the_one_lock_that_ends_the_episode():
     assert ends.sum() == 20
 
 
-def test_the_loss_and_the_number_of_right_answers():
+@pytest.fixture(scope="module")
+def made() -> tuple[Any, Any, np.ndarray]:
+    """Parameters, a batch and the logits of its boards."""
     problem, key = train.problem(SMALL), jax.random.key(1)
     params = of_shapes(jax.eval_shape(problem["init"], key))
     batch = random_batch(jax.eval_shape(problem["sample"], key, 0))
-    model = bridges.BoxFinder(SMALL)
+    return params, batch, quickly(bridges.BoxFinder(SMALL).apply)({"params": params}, batch["pictures"])
 
-    @quickly
-    def both(params):
-        return model.apply({"params": params}, batch["pictures"]), problem["loss"](params, batch, None)
 
-    logits, sums = both(params)
+def test_the_loss_and_the_number_of_right_answers(made):
+    params, batch, logits = made
+    sums = quickly(train.problem(SMALL)["loss"])(params, batch, None)
     assert logits.shape == (4, 40)
-    logs = np.asarray(jax.nn.log_softmax(logits))[np.arange(4), np.asarray(batch["bridges"])]
+    logs = log_softmax(logits, axis=-1)[np.arange(4), batch["bridges"]]
     assert (sums.numerator, sums.denominator) == (pytest.approx(-logs.sum(), rel=1e-5), 4)
-    right = int((np.asarray(logits).argmax(-1) == np.asarray(batch["bridges"])).sum())
+    right = int((logits.argmax(-1) == batch["bridges"]).sum())
     assert [int(part) for part in sums.metrics["accuracy"]] == [right, 4]
 
 
 @pytest.mark.parametrize(
     "change", [{"pair_logit": "trilinear"}, {"bilinear": False}, {"virtual_entities": 0}]
 )
-def test_fields_change_the_model(change: dict[str, Any]):
+def test_fields_change_the_model(change: dict[str, Any], made):
     """Even with the same parameters, where those of the changed model are a part of the others."""
-    picture = random_batch(jax.eval_shape(lambda: bridges.draw(jax.random.key(2), 1)[0]))
-    params = of_shapes(jax.eval_shape(bridges.BoxFinder(SMALL).init, jax.random.key(3), picture))
+    params, batch, logits = made
     changed = bridges.BoxFinder(dataclasses.replace(SMALL, **change))
-    has_b = "bilinear" in params["params"]["SimplicialTransformer_0"]["two_simplicial"]
-    assert has_b
-    shapes = jax.eval_shape(changed.init, jax.random.key(3), picture)["params"]["SimplicialTransformer_0"]
+    assert "bilinear" in params["SimplicialTransformer_0"]["two_simplicial"]
+    shapes = jax.eval_shape(changed.init, jax.random.key(3), batch["pictures"])["params"]
+    shapes = shapes["SimplicialTransformer_0"]
     assert ("two_simplicial" in shapes) == ("virtual_entities" not in change)
     if "two_simplicial" in shapes:
         assert ("bilinear" in shapes["two_simplicial"]) == ("bilinear" not in change)
-        found = quickly(
-            lambda: (bridges.BoxFinder(SMALL).apply(params, picture), changed.apply(params, picture))
-        )()
-        assert float(jnp.abs(found[0] - found[1]).max()) > 1e-6
+        found = quickly(changed.apply)({"params": params}, batch["pictures"])
+        assert np.abs(found - logits).max() > 1e-6
 
 
 def test_the_measure_counts_each_length(monkeypatch):

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from experiments.reasoning import graphs, train
 from experiments.reasoning.config import get_config
-from tests.simplicial.small import quickly
+from tests.simplicial.small import parameters, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -21,10 +22,11 @@ SMALL = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[graphs.GraphReasoner, Any, Any]:
-    model, key = graphs.make_model(SMALL), jax.random.key(1)
-    batch = graphs.draw(key, 3, 6)
-    return model, quickly(model.init)(key, *batch[:2]), batch
+def made() -> tuple[Any, Any, Any]:
+    """The compiled model, its variables and a batch."""
+    model = graphs.make_model(SMALL)
+    batch = jax.device_get(graphs.draw(jax.random.key(1), 3, 6))
+    return quickly(model.apply), parameters(model, *batch[:2]), batch
 
 
 def test_answers_are_lengths_of_shortest_paths():
@@ -48,31 +50,39 @@ def test_answers_are_lengths_of_shortest_paths():
 
 
 def test_the_numbers_of_nodes_say_nothing(made):
-    model, variables, (names, edges, _) = made
+    apply, variables, (names, edges, _) = made
     order = np.random.default_rng(0).permutation(6)
-
-    @quickly
-    def both(variables):
-        turned = names[:, order], edges[:, order][:, :, order]
-        return model.apply(variables, names, edges), model.apply(variables, *turned)
-
-    plain, turned = map(np.asarray, both(variables))
+    plain = apply(variables, names, edges)
+    turned = apply(variables, names[:, order], edges[:, order][:, :, order])
     np.testing.assert_allclose(turned, plain[:, order][:, :, order], rtol=1e-4, atol=1e-5)
     assert np.abs(plain[:, order] - plain).max() > 1e-3
 
 
+def test_edges_are_one_relation_and_being_the_same_node_is_another(monkeypatch):
+    """Of nodes without an edge nothing is given."""
+    seen = []
+
+    def looped(config, loops, injection):
+        assert (loops, injection) == (2, 0.5)
+        return lambda names, relation_ids: seen.append(relation_ids) or [(None, jnp.zeros((1, 4, 3, 3)))]
+
+    monkeypatch.setattr(graphs, "LoopedFOLNet", looped)
+    params = {"Dense_0": {"kernel": np.zeros((4, 5), np.float32), "bias": np.zeros(5, np.float32)}}
+    edges = np.array([[[0, 1, 0], [0, 0, 1], [1, 1, 0]]], bool)
+    graphs.make_model(SMALL).apply({"params": params}, np.arange(3)[None], edges)
+    assert np.asarray(seen[0]).tolist() == [[[1, 0, -1], [-1, 1, 0], [0, 0, 1]]]
+
+
 def test_the_loss_is_the_mean_over_pairs_of_different_nodes(made):
-    model, variables, (names, edges, answers) = made
+    apply, variables, (names, edges, answers) = made
     state = train.abstract_state(SMALL)  # the task chooses what is trained
     shapes = jax.tree.map(lambda leaf: leaf.shape, variables["params"])
     assert jax.tree.map(lambda leaf: leaf.shape, state.params) == shapes
-    loss = graphs.problem(SMALL)["loss"]
+    loss = quickly(graphs.problem(SMALL)["loss"])
     batch = {"names": names, "edges": edges, "answers": answers}
-    logits, sums = quickly(
-        lambda variables: (model.apply(variables, names, edges), loss(variables["params"], batch, None))
-    )(variables)
-    logs = np.asarray(jax.nn.log_softmax(logits))
-    places = np.argwhere(np.asarray(answers) >= 0)
+    sums = loss(variables["params"], batch, None)
+    logs = log_softmax(apply(variables, names, edges), axis=-1)
+    places = np.argwhere(answers >= 0)
     each = [logs[row, x, y, answers[row, x, y]] for row, x, y in places]
     assert sums.denominator == len(places) == 3 * 6 * 5
     assert sums.numerator == pytest.approx(-np.sum(each), rel=1e-5)
@@ -83,6 +93,7 @@ def test_the_loss_is_the_mean_over_pairs_of_different_nodes(made):
 def test_the_measure_weighs_all_answers_alike(monkeypatch):
     """A model that always gives one answer is right in a fifth, however often that is the answer."""
     monkeypatch.setattr(graphs, "TESTED", (6, 9))
+    monkeypatch.setattr(graphs, "TEST_GRAPHS", 8)
 
     class Constant:
         def apply(self, variables, names, edges):

@@ -1,14 +1,12 @@
 """Runs the regression in the three modes on the available devices, and prints the results as JSON.
 
-The loss of all but `fed` and `carried` has dropout, which draws from its key for every row.
+The loss has dropout, which draws from its key for every row, and masks that differ between devices.
 """
 
 import dataclasses
+import functools
 import json
-import sys
 import tempfile
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +17,6 @@ from jax.sharding import PartitionSpec
 from regression_config import quick  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
-from experiments.runtime import metrics
 
 
 def outcome(result):
@@ -32,37 +29,26 @@ def outcome(result):
 
 
 SHORT = dataclasses.replace(quick(), steps=12, log_every=3, checkpoint_every=6)
-
-
-def run(parallel, **others):
-    return regression.main(SHORT, parallel=parallel, quiet=True, **others)
-
-
-def kept(x, key):
-    """Returns the numbers drawn for the rows that the loss is given, and the inputs after dropout."""
-    drawn = jax.random.uniform(key, x.shape)
-    return drawn, x * (drawn < 0.5) * 2
+"""With plain SGD: Adam would hide a constant factor."""
 
 
 def dropped(params, batch, key):
     """Returns the sums of the squared errors with dropout of the inputs, over an uneven mask."""
-    drawn, x = kept(batch["x"], key)
-    error = x @ params["kernel"] + params["bias"][None] - batch["y"]
+    drawn = jax.random.uniform(key, batch["x"].shape)
+    x = batch["x"] * (drawn < 0.5) * 2
+    error = x @ params["kernel"] + params["bias"][None] - batch["y"] - batch["offset"]
     count = jnp.sum(batch["mask"])
     return runtime.Sums(
         jnp.sum(error**2 * batch["mask"]), count, {"within": (jnp.sum(drawn < 0.5), drawn.size)}
     )
 
 
-def drawn(parallel):
-    """Runs with batches drawn on the devices, uneven masks, dropout, and plain SGD (Adam would hide a
-    constant factor).
-    """
-    return run(parallel, loss=dropped)
+def run(parallel, config=SHORT, **others):
+    return regression.main(config, parallel=parallel, quiet=True, loss=dropped, **others)
 
 
-def fed(parallel):
-    """Runs with batches made on the host, with a scalar among their leaves."""
+def fed(parallel, parts):
+    """Runs with batches made on the host, with a scalar among their leaves, in so many parts."""
 
     def batches(step):
         random = np.random.default_rng(step)
@@ -70,16 +56,16 @@ def fed(parallel):
         mask = random.uniform(size=(16, 3)) < np.linspace(1, 0.1, 16)[:, None]
         return {"x": x, "y": y, "mask": mask, "offset": np.float32(0.25)}
 
-    return run(parallel, sample=None, batches=batches)
+    return run(parallel, dataclasses.replace(SHORT, accumulate=parts), sample=None, batches=batches)
 
 
 def carried(parallel):
-    """Runs with a sampler whose own state changes with the parameters."""
+    """Runs with a sampler on the devices whose own state changes with the parameters."""
 
     def sample(key, step, params, extra):
-        x = jax.random.normal(key, (16, 4)) + extra["drift"]
+        x = jax.random.uniform(key, (16, 4), minval=-2, maxval=2) + extra["drift"]
         moved = {"drift": 0.9 * extra["drift"] + 0.1 * jnp.mean(params["bias"]), "count": extra["count"] + 1}
-        mask = jnp.ones((16, 3), bool)
+        mask = jnp.arange(16)[:, None] > 5 * jnp.arange(3)[None]
         return {"x": x, "y": x[:, :3], "mask": mask, "offset": jnp.float32(0)}, moved
 
     def init_extra(key):
@@ -89,28 +75,6 @@ def carried(parallel):
     if int(result.state.extra["count"]) != SHORT.steps:
         raise SystemExit(f"{SHORT.steps} samples were drawn, {result.state.extra['count']} counted")
     return result
-
-
-def parts(parallel):
-    """Runs as `drawn` does with batches in two parts (on eight devices of one row each).
-
-    Returns the result, and the mean number that the loss drew for each row, as [intervals, rows].
-    """
-    rows = jnp.arange(16)
-
-    def loss(params, batch, key):
-        sums, number = dropped(params, batch, key), kept(batch["x"], key)[0][:, 0]
-        mine = jnp.sum(number[:, None] * (batch["row"][:, None] == rows[None]), axis=0)
-        # The denominator of a metric is summed over devices and parts as well.
-        sums.metrics.update({f"row{row}": (mine[row], jnp.int32(1)) for row in range(16)})
-        return sums
-
-    with tempfile.TemporaryDirectory() as workdir:
-        config = dataclasses.replace(SHORT, accumulate=2)
-        result = regression.main(config, parallel=parallel, quiet=True, loss=loss, workdir=workdir)
-        records = metrics.read(Path(workdir) / "metrics.jsonl")
-    calls = 2 * (1 if parallel == "jit" else jax.device_count())
-    return result, [[record[f"row{row}"] * calls for row in range(16)] for record in records]
 
 
 def split():
@@ -141,19 +105,16 @@ def split():
         return regression.main(config, parallel=layout, quiet=True, workdir=workdir, init=init, loss=loss)
 
 
-def outcomes(modes):
-    """Runs every kind in all modes, and returns their numbers."""
-    kinds = {"drawn": drawn, "fed": fed, "carried": carried}
-    results: dict[str, Any] = {
-        kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()
-    }
-    in_parts = {mode: parts(mode) for mode in modes}
-    results["parts"] = {mode: outcome(result) for mode, (result, _) in in_parts.items()}
-    results["rows"] = {mode: numbers for mode, (_, numbers) in in_parts.items()}
-    return results
+RUNS = ("fed", "jit"), ("fed", "pmap"), ("carried", "shard_map"), ("carried", "pmap")
+"""Both kinds in the modes that have code of their own for them."""
+
+
+def outcomes():
+    """Makes all runs, those fed in parts (on eight devices of one row each), and returns their numbers."""
+    made = {"fed": functools.partial(fed, parts=2), "carried": carried}
+    return {f"{kind} {mode}": outcome(made[kind](mode)) for kind, mode in RUNS} | {"split": outcome(split())}
 
 
 if __name__ == "__main__":
     jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of it
-    found = outcomes(sys.argv[1:])
-    print(json.dumps({"devices": jax.device_count(), **found, "split": outcome(split())}))
+    print(json.dumps({"devices": jax.device_count(), **outcomes()}))

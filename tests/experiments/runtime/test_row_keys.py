@@ -41,9 +41,10 @@ def draws(rows):
 
 
 def test_a_row_draws_the_same_whatever_rows_it_is_with():
-    whole = jax.jit(draws)(ROWS)
-    for rows in (ROWS[::2], ROWS[1::2], ROWS[4:5]):
-        for name, part in jax.jit(draws)(rows).items():
+    compiled = jax.jit(draws)
+    whole = jax.device_get(compiled(ROWS))
+    for rows in (np.arange(0, 6, 2), np.arange(1, 6, 2)):
+        for name, part in compiled(rows).items():
             np.testing.assert_array_equal(part, whole[name][rows], err_msg=name)
     for name in ("normal", "two", "looped"):
         assert len(np.unique(whole[name])) == whole[name].size, name

@@ -63,10 +63,8 @@ def test_values_are_those_of_the_loops(implementation, factor):
     assert np.all(got[1, 2] == 0)
 
 
-@pytest.mark.parametrize("factor", [1.0, 4.0, 20.0])
-def test_float32_is_as_accurate_as_a_softmax_over_all_logits(factor):
+def test_float32_is_as_accurate_as_a_softmax_over_all_logits():
     """Also where some rows' factors underflow and others' do not, and in blocks that do not divide N."""
-    arrays = make(factor, np.float32, n=11, m=9)
     probe = np.random.default_rng(2).normal(size=(2, 11, 2, 3))
 
     def value_and_grads(function, arrays, **options):
@@ -77,18 +75,18 @@ def test_float32_is_as_accurate_as_a_softmax_over_all_logits(factor):
         _, pull, out = jax.vjp(loss, *map(jnp.asarray, arrays), has_aux=True)
         return [out, *pull(jnp.ones((), out.dtype))]
 
-    with jax.enable_x64(True):
-        wide = [x.astype(np.float64) for x in arrays]
-        wanted = jax.device_get(jax.jit(lambda x: value_and_grads(reference.strassen_attention, x))(wide))
-    found = [
-        jax.device_get(jax.jit(lambda x, f=f, o=o: value_and_grads(f, x, **o))(arrays))
-        for f, o in ((xla.strassen_attention, {"block": 4}), (reference.strassen_attention, {}))
-    ]
-    for want, mine, theirs in zip(wanted, *found, strict=True):
-        # Where one pair has all the weight, a query's gradient is 0: rounding errors times the keys.
-        size = max(np.linalg.norm(want), 0.1 * np.sqrt(want.size))
-        error, usual = (np.linalg.norm(x - want) / size for x in (mine, theirs))
-        assert error < 3 * usual + 2e-6 * factor, (error, usual)
+    definition = jax.jit(lambda x: value_and_grads(reference.strassen_attention, x))
+    blockwise = jax.jit(lambda x: value_and_grads(xla.strassen_attention, x, block=4))
+    for factor in (1.0, 4.0, 20.0):
+        arrays = make(factor, np.float32, n=11, m=9)
+        with jax.enable_x64(True):
+            wanted = jax.device_get(definition([x.astype(np.float64) for x in arrays]))
+        found = [jax.device_get(function(arrays)) for function in (blockwise, definition)]
+        for want, mine, theirs in zip(wanted, *found, strict=True):
+            # Where one pair has all the weight, a query's gradient is 0: rounding errors times the keys.
+            size = max(np.linalg.norm(want), 0.1 * np.sqrt(want.size))
+            error, usual = (np.linalg.norm(x - want) / size for x in (mine, theirs))
+            assert error < 3 * usual + 2e-6 * factor, (factor, error, usual)
 
 
 @pytest.mark.parametrize("factor", [1.0, 20.0])
@@ -125,8 +123,7 @@ def test_memory_is_that_of_pairs_and_not_of_triples():
         return analysis.temp_size_in_bytes
 
     blockwise = functools.partial(xla.strassen_attention, block=8)
-    assert needed(blockwise, 128) < 40 * 128**2 * 4
-    assert needed(reference.strassen_attention, 128) > 2 * 128**3 * 4
+    assert needed(blockwise, 128) < 40 * 128**2 * 4  # a third of one array over triples
 
 
 def test_batch_axes_and_empty_ones():

@@ -104,19 +104,18 @@ def main():
     two = jax.make_mesh((2, 4), ("data", "rows"), axis_types=(AxisType.Auto,) * 2)
     data_and_rows = P("data", None, "rows")
     found = {"devices": jax.device_count()}
-    for causal in (False, True):
-        name = "causal" if causal else "full"
+    for causal, name in ((False, "full"), (True, "causal")):
         found |= {
             f"ring, {name}": errors(by_ring(one, causal), causal),
-            f"ring, {name}, padding": errors(by_ring(one, causal, mask_spec=P()), causal, "padding"),
             f"ring, {name}, mask": errors(by_ring(one, causal, mask_spec=ROWS), causal, "full"),
-            f"ring and data, {name}": errors(
-                by_ring(two, causal, data_and_rows, data_and_rows), causal, "full"
-            ),
-            f"shards, {name}": errors(by_shards(two, P("data", "rows"), causal), causal),
-            f"compiler, rows, {name}": errors(by_compiler(two, data_and_rows, causal), causal, "padding"),
-            f"compiler, heads, {name}": errors(by_compiler(two, P("data", "rows"), causal), causal),
         }
+    found |= {
+        "ring, causal, padding": errors(by_ring(one, True, mask_spec=P()), True, "padding"),
+        "ring and data, causal": errors(by_ring(two, True, data_and_rows, data_and_rows), True, "full"),
+        "shards, causal": errors(by_shards(two, P("data", "rows"), True), True),
+        "compiler, rows, causal": errors(by_compiler(two, data_and_rows, True), True, "padding"),
+        "compiler, heads, causal": errors(by_compiler(two, P("data", "rows"), True), True),
+    }
     found |= {
         "ring, unchecked": errors(by_ring(one, True, check_vma=False), True),
         "shards, one mask for all": errors(by_shards(two, P("data", "rows"), False), False, "tokens"),

@@ -16,9 +16,10 @@ from kernels.trans.sharded import trans_sharded
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 WAYS = [
+    "ring, full",
+    "ring, full, mask",
     *(
-        f"{way}, {causal}{mask}"
-        for causal in ("full", "causal")
+        f"{way}, causal{mask}"
         for way, masks in {
             "ring": ("", ", padding", ", mask"),
             "ring and data": ("",),

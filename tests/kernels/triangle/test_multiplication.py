@@ -80,10 +80,13 @@ def test_parameters_that_are_not_given():
     keys = jax.random.split(key, 4)
     shapes = {"p_in_weight": 2 * size, "g_in_weight": 2 * size, "p_out_weight": size, "g_out_weight": size}
     initializer = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
-    drawn = {
-        name: initializer(k, (rows, size), jnp.float64)
-        for k, (name, rows) in zip(keys, shapes.items(), strict=True)
-    }
+
+    @jax.jit
+    def draw(keys):
+        named = zip(keys, shapes.items(), strict=True)
+        return {name: initializer(k, (rows, size), jnp.float64) for k, (name, rows) in named}
+
+    drawn = draw(keys)
     assert float(jnp.std(drawn["p_in_weight"])) == pytest.approx(size**-0.5, rel=0.03)
     x = np.random.default_rng(3).normal(size=(2, 2, size))
     np.testing.assert_allclose(update(x, key=key), update(x, **drawn), rtol=1e-12)

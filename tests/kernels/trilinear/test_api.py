@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from kernels import trilinear_attention, two_simplicial_attention
+from kernels import trilinear_attention
 from kernels.trilinear import reference, shapes
 from kernels.trilinear.reference import Config
 from tests.kernels.trilinear import cases
@@ -79,7 +79,7 @@ def test_hardware_kernels_are_refused_here(name):
         trilinear_attention(**arguments(), **WINDOWS, implementation=name)
 
 
-@pytest.mark.parametrize("implementation", [None, "reference", "tpu_interpret", ("tpu", "xla")])
+@pytest.mark.parametrize("implementation", [None, "reference", "tpu_interpret"])
 def test_every_implementation_computes_the_definition(implementation):
     given = arguments()
     want = cases.answers(SHAPE.config, tuple(given.values()), np.zeros(SHAPE.query))["out"]
@@ -91,7 +91,7 @@ def test_every_implementation_computes_the_definition(implementation):
 def test_any_batch_axes_and_the_papers_scale(batch):
     shape = shapes.Shape("", math.prod(batch), 7, 4, 2, 5, causal=False)
     arrays, _ = cases.make(shape)
-    out = trilinear_attention(*[jnp.asarray(x.reshape(*batch, *x.shape[1:])) for x in arrays])
+    out = jax.jit(trilinear_attention)(*[x.reshape(*batch, *x.shape[1:]) for x in arrays])
     chex.assert_shape(out, (*batch, 7, 4, 5))
     want = cases.answers(Config(scale=5**-0.5), arrays, np.zeros(shape.query))["out"]
     assert cases.error(out.reshape(shape.query), want) < 1e-5
@@ -118,25 +118,6 @@ def test_types_meet_in_the_widest():
     assert jax.eval_shape(trilinear_attention, *narrow).dtype == jnp.bfloat16
 
 
-def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
-    """bilinear(v, w) = v * w where its tensor is 1 on the diagonal: the other operation, the same numbers."""
-    query, key1, key2, value, _ = cases.make(shapes.Shape("", 2, 9, 3, 3, 6, causal=False))[0]
-    diagonal = np.zeros((3, 6, 6, 6), np.float32)
-    diagonal[:, range(6), range(6), range(6)] = 1
-
-    def loss(q, k1, k2, v):
-        return (trilinear_attention(q, k1, k2, v, v, scale=0.4) ** 2).sum()
-
-    def other(q, k1, k2, v):
-        out = two_simplicial_attention(q, k1, k2, v, jnp.asarray(diagonal), logit="trilinear", scale=0.4)
-        return (out**2).sum()
-
-    got, want = (
-        jax.jit(jax.value_and_grad(f, argnums=range(4)))(query, key1, key2, value) for f in (loss, other)
-    )
-    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
-
-
 def loss(query, rest):
     return (trilinear_attention(query, **rest, **WINDOWS) ** 2).sum()
 
@@ -146,42 +127,30 @@ def split():
     return given.pop("query"), given
 
 
-def test_under_transformations():
-    """vmap, checkpoint and scan give the gradients of the definition."""
+def test_under_vmap():
     query, rest = split()
 
     def by_definition(q):
         return (reference.trilinear_attention(SHAPE.config, q, *rest.values())[0] ** 2).sum()
 
-    @jax.jit
-    def gradients(query):
-        def scanned(q):
-            return jax.lax.scan(lambda c, s: (c + loss(q * s, rest), None), 0.0, jnp.ones(2))[0]
-
-        return {
-            "checkpoint": jax.grad(jax.checkpoint(loss))(query, rest),
-            "vmap": jax.vmap(jax.grad(loss), (0, None))(jnp.stack([query, query + 1]), rest)[0],
-            "scan": jax.grad(scanned)(query) / 2,
-        }
-
+    mapped = jax.jit(jax.vmap(jax.grad(loss), (0, None)))(jnp.stack([query, query + 1]), rest)
     want = jax.jit(jax.grad(by_definition))(query)
-    for name, gradient in gradients(query).items():
-        np.testing.assert_allclose(gradient, want, rtol=1e-4, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(mapped[0], want, rtol=1e-4, atol=1e-5)
 
 
 def test_vmap_over_the_interpreted_kernel():
-    given = jax.tree.map(lambda x: x[:, :9], arguments())
-    mapped = {name: jnp.stack([x, -x]) for name, x in given.items()}
+    given = jax.tree.map(lambda x: np.asarray(x)[:, :9], arguments())
+    mapped = {name: np.stack([x, -x]) for name, x in given.items()}
     axes = dict.fromkeys(given, 0)
 
-    def attend(arrays, implementation):
-        return trilinear_attention(**arrays, **WINDOWS, implementation=implementation)
+    def attend(arrays):
+        return trilinear_attention(**arrays, **WINDOWS, implementation="tpu_interpret")
 
-    got, want = (
-        jax.jit(jax.vmap(lambda a, name=name: attend(a, name), (axes,)))(mapped)
-        for name in ("tpu_interpret", "xla")
-    )
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    got = jax.jit(jax.vmap(attend, (axes,)))(mapped)
+    for sign, out in zip((1, -1), got, strict=True):
+        arrays = tuple(sign * given[name] for name in NAMES)
+        want = cases.answers(SHAPE.config, arrays, np.zeros(arrays[0].shape))["out"]
+        assert cases.error(out, want) < 1e-5
 
 
 def test_one_artifact_for_all_platforms_and_any_batch():

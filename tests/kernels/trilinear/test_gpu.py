@@ -30,7 +30,7 @@ SMALL_TILES = {"columns": 64, "stages": 2}
 # Name: shape, dtype, scale or None for the paper's, blocks.
 INTERPRETED = {
     "exchanged, padded heads, negative scale": (
-        Shape("", 1, 21, 3, 1, 20, 9, 2), "bfloat16", -0.2, SMALL_TILES | {"splits": 2},
+        Shape("", 1, 11, 3, 1, 20, 5, 2), "bfloat16", -0.2, SMALL_TILES | {"splits": 2},
     ),
 }  # fmt: skip
 SLOW = {

@@ -26,7 +26,8 @@ def by_autodiff(config, arrays, dout):
         return dict(zip(cases.NAMES, both(tuple(map(jnp.asarray, arrays)), jnp.asarray(dout)), strict=True))
 
 
-@pytest.mark.parametrize("shape", [s for s in shapes.SMALL if s.length <= 20], ids=str)
+# All pairs, all the past, and windows of which one is wider than the sequence.
+@pytest.mark.parametrize("shape", [shapes.SMALL[i] for i in (1, 2, 7, 8)], ids=str)
 def test_values_and_gradients_are_those_of_the_loops(shape):
     arrays, dout = cases.make(shape, "float64")
     want = cases.answers(shape.config, arrays, dout)

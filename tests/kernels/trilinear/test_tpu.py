@@ -37,7 +37,7 @@ def compare(shape, dtype="float32", kind="normal", factor=1.0, interpret=True, *
 
 
 # Those that differ most.
-OFTEN = ("one position", "tiny, all pairs", "windows the other way", "many heads a group")
+OFTEN = ("one position", "windows the other way")
 
 
 @pytest.mark.parametrize("shape", [s for s in shapes.SMALL if s.name in OFTEN], ids=str)
@@ -54,9 +54,8 @@ def test_the_other_small_shapes():
 
 # Three tiles of 128, several blocks of second keys, several tiles of heads.
 TILED = (
-    Shape("windows", 2, 260, 6, 2, 4, window1=3, window2=150),
-    Shape("a window and all the past", 1, 260, 1, 1, 4, window2=2),
-    Shape("all pairs", 1, 150, 2, 1, 4, causal=False),
+    Shape("a window and all the past", 1, 260, 4, 2, 4, window2=2),
+    Shape("all pairs", 1, 130, 1, 1, 4, causal=False),
 )
 
 
@@ -100,29 +99,30 @@ TWO_BLOCKS = Shape("two blocks before", 2, 520, 2, 2, 4, window1=5, window2=130)
 
 
 @pytest.mark.usefixtures("small_vector_memory")
-@pytest.mark.parametrize("shape", [ONE_BLOCK, TWO_BLOCKS], ids=str)
-def test_segments(shape):
+def test_segments():
     """Keys that two segments see get gradients from both."""
-    segmented(shape)
-    compare(shape, blocks=SMALL_BLOCKS)
+    segmented(TWO_BLOCKS)
+    compare(TWO_BLOCKS, blocks=SMALL_BLOCKS)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_vector_memory")
 def test_segments_strictly():
+    compare(ONE_BLOCK, blocks=SMALL_BLOCKS)
     for shape in (ONE_BLOCK, TWO_BLOCKS):
         shape = dataclasses.replace(shape, length=segmented(shape).segment + 20, batch=1)
         compare(shape, blocks=SMALL_BLOCKS, interpret=STRICT)
 
 
 @pytest.mark.usefixtures("small_vector_memory")
-def test_what_segments_have_for_a_position_is_summed():
+@pytest.mark.parametrize("shape", [ONE_BLOCK, TWO_BLOCKS], ids=str)
+def test_what_segments_have_for_a_position_is_summed(shape):
     """`joined` is the transpose of `segmented`: <segmented(x), y> = <x, joined(y)> for every x and y."""
-    plan = segmented(TWO_BLOCKS)
+    plan = segmented(shape)
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.integers(-3, 4, TWO_BLOCKS.key), jnp.float32)
+    x = jnp.asarray(rng.integers(-3, 4, shape.key), jnp.float32)
     cut = plan.segmented(x)
-    assert cut.shape == (2, 2, plan.segments, plan.rows, 4)
+    assert cut.shape == (shape.batch, shape.groups, plan.segments, plan.rows, 4)
     y = jnp.asarray(rng.integers(-3, 4, cut.shape), jnp.float32)
     assert float((cut * y).sum()) == float((x * plan.joined(y)).sum())
     for s in range(plan.segments):
@@ -131,10 +131,10 @@ def test_what_segments_have_for_a_position_is_summed():
         np.testing.assert_array_equal(cut[:, :, s, plan.front : plan.front + own.shape[2]], own)
 
 
-# Two blocks of second keys, and two chunks of first ones, for each of three tiles.
+# Two blocks of second keys, and two chunks of first ones, for each of two tiles.
 STREAMED = (
-    Shape("windows wider than the tile", 1, 300, 2, 1, 4, window1=140, window2=None),
-    Shape("all pairs", 2, 150, 2, 2, 4, causal=False),
+    Shape("windows wider than the tile", 1, 180, 1, 1, 4, window1=140, window2=None),
+    Shape("all pairs", 1, 130, 1, 1, 4, causal=False),
 )
 
 
@@ -190,8 +190,8 @@ def compare_with_plain(shape):
             assert ours <= 2 * plain, (name, deviation, ours / plain)
 
 
-@pytest.mark.parametrize("kind", ["one-hot", "large"])
-def test_degenerate_inputs(kind):
+@pytest.mark.parametrize("kind", ["normal", "one-hot", "large"])
+def test_several_heads_of_a_group_and_degenerate_inputs(kind):
     """Logits of hundreds rise above the maximum that weights are taken against, again and again."""
     compare(shapes.SMALL[3], kind=kind, factor=10 if kind == "large" else 1)
 
@@ -209,7 +209,8 @@ def test_bfloat16():
     causal=st.booleans(),
     heads=st.integers(1, 3),
 )
-@settings(max_examples=2, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@pytest.mark.slow
 def test_any_sizes(length, groups, per_group, features, windows, causal, heads):
     shape = Shape("drawn", 1, length, groups * per_group, groups, features, *windows, causal=True)
     if not causal:

@@ -1,6 +1,7 @@
 """The blockwise path against float64 answers, and what it costs in memory."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,8 @@ def compare(shape, dtype="float32", kind="normal", factor=1.0, **options):
     cases.assert_close(got, cases.answers(shape.config, arrays, dout), dtype, factor=factor)
 
 
-@pytest.mark.parametrize("shape", shapes.SMALL, ids=str)
+# One position, all pairs, windows wider than the sequence, several tiles.
+@pytest.mark.parametrize("shape", [shapes.SMALL[i] for i in (0, 1, 7, 9)], ids=str)
 def test_values_and_gradients(shape):
     compare(shape)
 
@@ -40,9 +42,8 @@ def test_tiles_that_divide_nothing(shape):
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
-        (shapes.SMALL[1], "zeros"),
+        (shapes.SMALL[3], "zeros"),
         (shapes.SMALL[3], "one-hot"),
-        (shapes.SMALL[3], "parallel"),
         (shapes.SMALL[3], "large"),
     ],
     ids=str,
@@ -56,12 +57,12 @@ def test_degenerate_inputs(shape, kind):
 # Not where there is one pair only: its logit's gradient is 0, the difference of two rounded numbers.
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [(shapes.SMALL[1], "bfloat16"), (shapes.SMALL[3], "float16"), (shapes.SMALL[3], "float64")],
+    [(shapes.SMALL[1], "bfloat16"), (shapes.SMALL[3], "float64")],
     ids=str,
 )
 def test_other_types(shape, dtype):
     with jax.enable_x64(dtype == "float64"):
-        compare(shape, dtype, factor=3 if dtype == "float16" else 1)
+        compare(shape, dtype)
 
 
 @given(
@@ -108,15 +109,16 @@ def test_numerical_derivatives():
         )
 
 
-@pytest.mark.parametrize("shape", [shapes.SMALL[3], shapes.SMALL[4], shapes.SMALL[2]], ids=str)
-def test_the_future_and_what_is_outside_a_window_change_nothing(shape):
+def test_the_future_and_what_is_outside_a_window_change_nothing():
+    shape = shapes.SMALL[3]
     (query, *keys), _ = cases.make(shape)
-    before, _ = xla.forward(shape.config, *map(jnp.asarray, (query, *keys)))
+    forward = jax.jit(functools.partial(xla.forward, shape.config))
+    before, _ = forward(query, *keys)
     at = shape.length // 2
     windows = shape.config.reach(shape.length)
     for index, window in enumerate((*windows, *windows)):
         changed = [k.copy() for k in keys]
         changed[index][:, at] += 1
-        after, _ = xla.forward(shape.config, *map(jnp.asarray, (query, *changed)))
-        moved = np.any(np.asarray(before != after), axis=(0, 2, 3))
+        after, _ = forward(query, *changed)
+        moved = np.any(np.asarray(before) != np.asarray(after), axis=(0, 2, 3))
         np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(at, min(at + window, shape.length)))

@@ -30,6 +30,14 @@ UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
 # A tile smaller than the shape in both directions: several steps of every loop, and none of them whole.
 TILED = Shape("tiled", batch=2, heads=3, queries=133, keys=11, features=6, value_features=5, out_features=4)
 SMALL_BLOCKS = (("keys", 8), ("queries", 128))
+NARROW_BLOCKS = (("keys", 2), ("queries", 128))
+
+
+@pytest.fixture
+def narrow_tiles(monkeypatch):
+    """Tiles of 2 x 8 pairs, fewer than a chip can load: a program writes out the loop over first keys."""
+    monkeypatch.setattr(tpu, "_suiting", lambda blocks, arrays: dict(blocks))
+    monkeypatch.setattr(tpu, "_partners", lambda arrays: 8)
 
 
 # Compiling an interpreted kernel takes seconds, running it none: the compiler need not do its best.
@@ -54,21 +62,44 @@ def check(config, arrays, tolerance, **options):
     cases.check_answer(got, cases.expected(config, arrays, dout), tolerance)
 
 
-def test_unsigned_values_and_gradients_with_a_mask_of_triples():
-    check(UNSIGNED, cases.arrays(TILED, mask="some rows"), 1e-5, blocks=SMALL_BLOCKS)
+@pytest.mark.usefixtures("narrow_tiles")
+def test_unsigned_values_and_gradients_with_a_mask_of_triples_and_degenerate_vectors():
+    """In one program."""
+    for kind in ("normal", *cases.DEGENERATE):
+        check(UNSIGNED, cases.arrays(TILED, kind=kind, mask="some rows"), 1e-5, blocks=NARROW_BLOCKS)
 
 
+@pytest.mark.usefixtures("narrow_tiles")
 def test_signed_values_and_gradients_of_16_bits_with_one_mask_for_all_examples():
-    check(SIGNED, cases.arrays(TILED, mask="causal", dtype=jnp.bfloat16), 8e-3, blocks=SMALL_BLOCKS)
+    check(SIGNED, cases.arrays(TILED, mask="causal", dtype=jnp.bfloat16), 8e-3, blocks=NARROW_BLOCKS)
 
 
-def test_trilinear_keys_of_16_bits_and_values_of_32_with_a_mask_of_padding():
-    """Products of keys are not rounded to 16 bits, or logits would be wrong in the third digit."""
-    *keys, value, bilinear, mask = cases.arrays(TILED, mask="padding")
+@pytest.mark.usefixtures("narrow_tiles")
+def test_signed_values_and_gradients_with_products_of_one_first_key_at_a_time(monkeypatch):
+    monkeypatch.setattr(tpu_tiles, "PRODUCT_ROWS", 8)
+    arrays = cases.arrays(Shape("products", 1, 1, 3, 11, 3, 2, 2), mask="triangle")
+    plan = tpu.plan("forward", SIGNED, *arrays, chip=tpu_launches.CHIPS[0], blocks=dict(NARROW_BLOCKS))
+    assert plan.launches[0].grid == (1, 1, 6, 2)
+    check(SIGNED, arrays, 1e-5, blocks=NARROW_BLOCKS)
+
+
+@pytest.mark.usefixtures("narrow_tiles")
+def test_trilinear_keys_of_16_bits_and_values_of_32_in_pieces_of_the_batch_and_of_the_heads(monkeypatch):
+    """Products of keys are not rounded to 16 bits, or logits would be wrong in the third digit.
+
+    Three examples in pieces of two fill the last piece with zeros; gradients of bilinear are summed.
+    """
+    monkeypatch.setattr(tpu_pieces, "ROOM", 0)
+    monkeypatch.setattr(tpu_pieces, "FEWEST", 6)
+    *keys, value, bilinear, mask = cases.arrays(Shape("pieces", 3, 9, 3, 3, 3, 2, 2), mask="padding")
     keys = (jnp.asarray(a, jnp.bfloat16) for a in keys)
     arrays = (*keys, value, bilinear, mask)
+    cut = tpu_pieces.cut_to(TRILINEAR, arrays)
+    assert (cut.examples, cut.piece_heads) == (2, 3)
+    plan = tpu.plan("backward", TRILINEAR, *arrays, chip=tpu_launches.CHIPS[0], blocks=dict(NARROW_BLOCKS))
+    assert plan.launches[0].grid == (6, 1, 2, 1)
     dout = cases.cotangent(arrays)
-    out, lse, gradients = run(TRILINEAR, arrays, dout, blocks=SMALL_BLOCKS)
+    out, lse, gradients = run(TRILINEAR, arrays, dout, blocks=NARROW_BLOCKS)
     want = cases.expected(TRILINEAR, arrays, dout)
     cases.check(out, want.out, 1e-5)
     cases.check(lse, want.lse, 1e-5)
@@ -77,32 +108,11 @@ def test_trilinear_keys_of_16_bits_and_values_of_32_with_a_mask_of_padding():
         cases.check(gradient, expected, 1e-5 if array.dtype == np.float32 else 4e-3)
 
 
-# More second keys than a tile has: 17 x 2 tiles of pairs.
-SEVERAL = Shape("tiles of second keys", 1, 1, 3, 130, 3, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("config", "mask"),
-    [pytest.param(UNSIGNED, "some rows", marks=pytest.mark.slow), (SIGNED, "triangle")],
-    ids=["unsigned", "signed"],
-)
-def test_several_tiles_of_second_keys(config, mask, monkeypatch):
+def test_many_second_keys_are_cut_into_tiles(monkeypatch):
     monkeypatch.setattr(tpu, "PARTNERS", 128)
-    arrays = cases.arrays(SEVERAL, mask=mask)
-    assert tpu.plan("forward", config, *arrays, chip=tpu_launches.CHIPS[0]).spec.plan.second == 256
-    check(config, arrays, 1e-5, blocks=SMALL_BLOCKS)
-
-
-def test_pieces_of_the_batch_and_of_the_heads(monkeypatch):
-    """Three examples in pieces of two fill the last piece with zeros; gradients of bilinear are summed."""
-    monkeypatch.setattr(tpu_pieces, "ROOM", 0)
-    monkeypatch.setattr(tpu_pieces, "FEWEST", 6)
-    arrays = cases.arrays(Shape("pieces", 3, 9, 3, 3, 3, 2, 2), mask="padding")
-    cut = tpu_pieces.cut_to(UNSIGNED, arrays)
-    assert (cut.examples, cut.piece_heads) == (2, 3)
-    plan = tpu.plan("backward", UNSIGNED, *arrays, chip=tpu_launches.CHIPS[0])
-    assert plan.launches[0].grid[0] == 6
-    check(UNSIGNED, arrays, 1e-5)
+    arrays = _shaped(Shape("", 1, 1, 3, 130, 3, 2, 2))
+    plan = tpu.plan("forward", SIGNED, *arrays, chip=tpu_launches.CHIPS[0]).spec.plan
+    assert (plan.partners, plan.second) == (128, 256)
 
 
 def test_pieces_are_as_large_as_there_is_room_for():
@@ -140,12 +150,6 @@ def test_gradients_of_16_bits_are_as_exact_as_those_of_the_plain_path(logit):
         for name, one, other, exact in zip(cases.NAMES, got, plain(arrays[:5], dout), want, strict=True):
             allowed = 2 * cases.error(other, exact, floor=1e-9)
             cases.check(one, exact, allowed, f"gradient of {name} at {deviation}", floor=1e-9)
-
-
-@pytest.mark.parametrize("kind", cases.DEGENERATE)
-def test_degenerate_vectors(kind):
-    """In the program of the test of a mask of triples."""
-    check(UNSIGNED, cases.arrays(TILED, kind=kind, mask="some rows"), 1e-5, blocks=SMALL_BLOCKS)
 
 
 @pytest.mark.slow
@@ -188,23 +192,19 @@ def test_every_small_shape_logit_and_mask_in_pairs():
 # --------------------------------------------------------------
 
 
-def test_public_function_with_batch_dimensions_vmap_and_gradients():
+def test_public_function_with_batch_dimensions_and_vmap():
+    """Of the values; `tests/kernels/test_dispatch.py` has gradients."""
     query, key1, key2, value, bilinear = (jnp.asarray(a) for a in cases.arrays(shapes.TINY)[:5])
 
-    def loss(implementation):
-        def one(q, a, b, v):
-            options = {"scale": cases.SOFT.scale, "eps": cases.SOFT.eps, "implementation": implementation}
-            out = api.two_simplicial_attention(q, a, b, v, bilinear, **options)
-            return jnp.sum(out * out)
+    options: Any = {"scale": cases.SOFT.scale, "eps": cases.SOFT.eps, "implementation": "tpu_interpret"}
 
-        return lambda q: jnp.sum(jax.vmap(one)(q, key1, key2, value))
+    def one(q, a, b, v):
+        return api.two_simplicial_attention(q, a, b, v, bilinear, **options)
 
-    got, want = (
-        jax.jit(jax.value_and_grad(loss(name)), compiler_options=UNOPTIMISED)(query)
-        for name in ("tpu_interpret", "reference")
-    )
-    np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
-    cases.check(got[1], np.asarray(want[1]), 1e-5)
+    mapped = jax.jit(jax.vmap(one), compiler_options=UNOPTIMISED)
+    arrays = query, key1, key2, value, bilinear, None
+    want = cases.expected(cases.SOFT, arrays, cases.cotangent(arrays)).out
+    cases.check(mapped(query, key1, key2, value), want, 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Atoms, their operators as matrices, and comparison with what NumPy computes."""
 
+import jax
 import numpy as np
 
 from llrnn import logic
@@ -15,8 +16,14 @@ def matrices(rng, n):
 
 
 def matrix(value):
-    return np.asarray(logic.matrix(value, D))
+    return logic.matrix(value, D)
 
 
 def close(got, want):
     np.testing.assert_allclose(np.asarray(got), want, rtol=1e-11, atol=1e-11)
+
+
+def compare(pairs):
+    """Compares the pairs of values that a function returns, in one program: many small ones take long."""
+    for got, want in jax.device_get(jax.jit(pairs)()):
+        close(got, want)

@@ -27,7 +27,7 @@ class Definition:
     shortest: int = 1
 
 
-def assert_defined(draw, name: str, definition: Definition) -> None:
+def assert_defined(draw, name: str, definition: Definition, room: int = 20) -> None:
     """Checks strings, answers of unequal lengths, what is scored, and what stands where nothing is."""
     task = tasks.make(name)
     assert isinstance(task, tasks.StringTask)
@@ -35,9 +35,9 @@ def assert_defined(draw, name: str, definition: Definition) -> None:
     assert (task.min_length, task.train_lengths) == (definition.shortest, (definition.shortest, 40))
     assert task.test_lengths == tuple(range(41, 501))
     assert task.steps(20) == 20 + definition.longest(20)
-    for length in (definition.shortest, definition.shortest + 1, 7, 12, 20):
-        batch = draw(task, length, batch_size=32, seed=length)
-        assert batch.tokens.shape == (32, task.steps(20), 1)
+    for length in (definition.shortest, definition.shortest + 1, 7, 12, room):
+        batch = draw(task, length, batch_size=32, max_length=room, seed=length)
+        assert batch.tokens.shape == (32, task.steps(room), 1)
         start = task.string_length(length)
         assert start == (length - (length % 2 == 0) if name == "modular_arithmetic" else length)
         for tokens, targets, mask in zip(

@@ -99,7 +99,7 @@ def test_computation_comes_between_string_and_answer(draw, name, length):
     assert task.fields == (plain.fields[0] + 1,)
     assert task.steps(length) == plain.steps(length) + 2 * length
     end = int(task.string_length(length))
-    batch, other = (draw(one, length, batch_size=8, seed=1) for one in (task, plain))
+    batch, other = (draw(one, length, batch_size=32, seed=1) for one in (task, plain))
     tokens, symbols = batch.tokens[..., 0], task.symbols
     np.testing.assert_array_equal(tokens[:, :end], other.tokens[:, :end, 0])
     assert set(tokens[:, end : 3 * end].ravel().tolist()) == {symbols}

@@ -29,13 +29,6 @@ def test_every_task_against_its_definition(draw, name):
     assert_defined(draw, name, DEFINITIONS[name])
 
 
-def test_a_traced_length_gives_the_strings_of_that_length(draw):
-    task = tasks.make("solve_equation")
-    traced, static = draw(task, 9), draw(task, 9, static=True)
-    for found, expected in zip(traced.tokens, static.tokens, strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
 def test_expressions_split_uniformly_and_use_every_operator(draw_many):
     """Of 8 symbols, (l+r) has l of 1 to 4, with one shape for each of the lengths 1 to 4."""
     batch = draw_many(tasks.make("modular_arithmetic_brackets"), 8, 16, batch_size=32)

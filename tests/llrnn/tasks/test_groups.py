@@ -89,7 +89,7 @@ def test_alternating_group_is_the_commutator_subgroup():
     assert found == {tuple(p) for p in alternating.permutations.tolist()}  # in S5 each is itself a commutator
 
 
-@pytest.mark.parametrize("name", ["S5", "A5", "Z7", "D4"])
+@pytest.mark.parametrize("name", ["A5", "D4"])
 def test_word_problem_moves_points(draw, name):
     task = tasks.make("word_problem", group=name)
     order = sum(ORDERS[name].values())
@@ -146,9 +146,8 @@ def test_held_out_pairs_leave_everything_trained(powers, operators):
     assert len(chosen) == 12  # different seeds choose different pairs
 
 
-@pytest.mark.parametrize("options", [{}, {"powers": 4, "operators": 8, "group": "A5", "seed": 3}])
-def test_group_powers_applies_the_operator_k_times(draw, options):
-    task = powers_task(**options)
+def test_group_powers_applies_the_operator_k_times(draw):
+    task = powers_task()
     permutations = [tuple(p) for p in tasks.group(task.group).permutations.tolist()]
     operators = [permutations[g] for g in task.operator_elements]
     assert task.fields == (task.powers, task.operators)
@@ -211,11 +210,8 @@ def nested_task(**options) -> tasks.NestedPowers:
     return task
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"powers": 3, "operators": 5, "group": "A5", "held_out": 30, "seed": 2}]
-)
-def test_nested_powers_are_nested_loops(draw, options):
-    task = nested_task(**options)
+def test_nested_powers_are_nested_loops(draw):
+    task = nested_task(powers=3, operators=5, group="A5", held_out=30, seed=2)
     permutations = [tuple(p) for p in tasks.group(task.group).permutations.tolist()]
     operators = [permutations[g] for g in task.operator_elements]
     assert len(set(operators)) == 2 * task.operators

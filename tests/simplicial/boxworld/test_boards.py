@@ -66,7 +66,7 @@ def test_boards_at_the_bounds_are_accepted():
     grid = board({(6, y): 20 for y in range(5)} | {(7, 6): 3, (8, 6): 4})
     palette = PALETTE + 193
     palette[0] = 0
-    state = boxworld.from_board(grid, palette, np.asarray([[8, 6]]), boxworld.BRIDGE)
+    state = jax.jit(lambda: boxworld.from_board(grid, palette, np.asarray([[8, 6]]), boxworld.BRIDGE))()
     np.testing.assert_array_equal(state.grid, grid)
     np.testing.assert_array_equal(state.palette, palette)
 

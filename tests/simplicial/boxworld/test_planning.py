@@ -1,6 +1,5 @@
 """The batched solver: distances and optimal actions against `solving.py`, returns against a recursion."""
 
-import dataclasses
 import functools
 import random
 
@@ -15,13 +14,20 @@ from simplicial.boxworld.pool import select
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 WORLDS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+SMALL = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=2)
 ACTIONS = np.arange(4)
+FROM_BOARD = jax.jit(boxworld.from_board)
 EACH = jax.jit(jax.vmap(jax.vmap(boxworld.step, (None, 0, None)), (0, None, None)))
 
 
 def solver(config, max_items=None):
     """Compiles `solutions`; the number of items is that of the config, which must not be traced."""
     return jax.jit(lambda states: boxworld.solutions(states, config, max_items=max_items))
+
+
+def folded(states, *shape):
+    """Replaces the axis of a batch by others."""
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), states)
 
 
 @functools.partial(jax.jit, static_argnames="moves")
@@ -47,10 +53,15 @@ def states_of(config, size, seed, moves):
 
 
 def check(states, config, max_items=None):
-    """Compares every state and its four successors with the plain solver; returns the distances."""
-    found = jax.device_get(solver(config, max_items)(states))
-    after, outcome = jax.device_get(EACH(states, ACTIONS, config))
+    """Compares every state and its four successors with the plain solver; returns the distances.
+
+    To the solver, the batch has two axes.
+    """
     states = jax.device_get(states)
+    found = jax.device_get(solver(config, max_items)(folded(states, 2, len(states.time) // 2)))
+    assert found.actions.shape == (2, len(states.time) // 2, 4)
+    found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    after, outcome = jax.device_get(EACH(states, ACTIONS, config))
     for i in range(len(states.time)):
         expected = boxworld.shortest_solution(jax.tree.map(lambda leaf, i=i: leaf[i], states))
         assert found.distance[i] == (-1 if expected is None else expected)
@@ -70,8 +81,6 @@ def check(states, config, max_items=None):
 def small_boards(count, seed):
     """Makes 5 x 6 boards with loose keys and boxes anywhere, colours that repeat, and one trap."""
     draw, states = random.Random(seed), []
-    config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=2)
-    from_board = jax.jit(boxworld.from_board)
     for _ in range(count):
         grid = np.full((5, 6), -1)
         x, y = draw.randint(1, 4), draw.randint(1, 3)
@@ -82,28 +91,26 @@ def small_boards(count, seed):
             if (grid[y, max(x - 1, 0) : x + width + 1] < 0).all() and (x, y) != (0, 0):
                 grid[y, x : x + width] = [draw.randint(1, 3) for _ in range(width)]
         locks = [(x + 1, y) for y, x in np.argwhere(grid > 0) if x < 5 and grid[y, x + 1] >= 0][:1]
-        states.append(from_board(grid, np.zeros((21, 3), int), np.asarray(locks or [(-1, -1)]), config))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), config
+        states.append(FROM_BOARD(grid, np.zeros((21, 3), int), np.asarray(locks or [(-1, -1)]), SMALL))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_states_of_the_papers_boards(world):
+def test_states_of_the_papers_boards():
     """From the start to the Gem or an open trap, in chunks of which the last is not full."""
-    states = states_of(WORLDS[world], 70, seed=3, moves=150)
-    distance = check(states, WORLDS[world])
+    distance = check(states_of(boxworld.STANDARD, 70, seed=3, moves=150), boxworld.STANDARD)
     assert (distance == -1).any()
     assert distance.max() > 20
 
 
 def test_any_board():
     """Keys that open several boxes, locks alike, walls of tiles: many starts and states are dead ends."""
-    boards, config = small_boards(30, seed=1)
-    boards = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), boards)
-    later = wander(boards, jax.random.key(1), config, 200)
-    states = select(jnp.arange(60) < 30, boards, later)
-    at_start, at_end = check(states, config, max_items=7).reshape(2, 30)
+    boards = small_boards(30, seed=1)
+    boards = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), boards)
+    later = jax.device_get(wander(boards, jax.random.key(1), SMALL, 200))
+    states = jax.tree.map(lambda old, new: np.concatenate([old[:30], new[30:]]), boards, later)
+    at_start, at_end = check(states, SMALL, max_items=7).reshape(2, 30)
     assert (at_start >= 0).sum() >= 5
-    is_dead_end = (at_start >= 0) & (at_end < 0) & ~np.asarray(states.terminated)[30:]
+    is_dead_end = (at_start >= 0) & (at_end < 0) & ~states.terminated[30:]
     assert is_dead_end.any()
 
 
@@ -115,21 +122,12 @@ def test_ten_thousand_states_of_each_world(world):
     assert (distance == -1).sum() > 1000
 
 
-def test_leading_axes_and_vmap():
-    """A batch with two axes and single states give the same."""
-    config = boxworld.BRIDGE.replace(max_length=1)
-    states = states_of(config, 6, seed=1, moves=20)
-    folded = solver(config)(jax.tree.map(lambda leaf: leaf.reshape(2, 3, *leaf.shape[1:]), states))
-    single = jax.jit(jax.vmap(lambda state: boxworld.solutions(state, config)))(states)
-    assert folded.actions.shape == (2, 3, 4)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a.reshape(b.shape), b), folded, single)
-
-
 def value(state, config, discount, known):
     """Returns the value of the policy that is uniform over optimal actions, by recursion over its paths."""
     place = state.grid.tobytes(), state.player.tobytes()
     if place not in known:
-        after, outcome = jax.device_get(EACH(jax.tree.map(lambda leaf: leaf[None], state), ACTIONS, config))
+        same = jax.tree.map(lambda leaf: np.repeat(leaf[None], 60, axis=0), state)  # a size that is compiled
+        after, outcome = jax.device_get(EACH(same, ACTIONS, config))
         distance, values = boxworld.shortest_solution(state) or 0, []
         for action, reward in enumerate(outcome.reward[0].tolist()):
             onward = jax.tree.map(lambda leaf, action=action: leaf[0, action], after)
@@ -143,17 +141,18 @@ def value(state, config, discount, known):
 
 def test_returns_are_samples_of_the_value():
     """On a board with several shortest paths, whose returns differ; in a state that is over, 0."""
-    config = boxworld.BRIDGE.replace(max_length=1)
-    boards = jax.device_get(states_of(config, 8, seed=2, moves=0))
-    copies = 500
-    many = jax.tree.map(lambda leaf: jnp.repeat(leaf, copies, axis=0), boards)
-    many = dataclasses.replace(many, terminated=many.terminated.at[-copies:].set(True))
-    draw = jax.jit(lambda states, key: boxworld.demonstrations(states, config, key, discount=0.8))
+    config, copies = SMALL, 500
+    boards = jax.tree.map(lambda leaf: leaf[[0, 8, 9, 10, 25, 28, 9]], small_boards(30, seed=1))
+    many = jax.tree.map(lambda leaf: np.repeat(leaf, copies, axis=0), boards)
+    many.terminated[-copies:] = True
+    draw = jax.jit(
+        lambda states, key: boxworld.demonstrations(states, config, key, discount=0.8, max_items=7)
+    )
     found, returns = draw(many, jax.random.key(0))
-    returns = np.asarray(returns).reshape(8, copies)
+    returns = np.asarray(returns).reshape(7, copies)
     assert (returns[-1] == 0).all()
     errors = []
-    for i in range(7):
+    for i in range(6):
         board = jax.tree.map(lambda leaf, i=i: leaf[i], boards)
         expected = value(board, config, 0.8, {})
         errors.append(returns[i].std() / copies**0.5)
@@ -163,17 +162,22 @@ def test_returns_are_samples_of_the_value():
 
 
 def test_boards_with_too_many_items_are_reported():
-    """A board of two keys is not solved wrongly, with one of them left out."""
-    state = states_of(boxworld.BRIDGE.replace(max_length=1), 1, seed=1, moves=0)
-    found = solver(boxworld.BRIDGE, 1)(state)
-    assert not found.is_searched[0]
-    assert not found.actions.any()
-    assert found.distance[0] == -1
+    """A board of two keys is not solved wrongly, with one of them left out; a state may have no axes."""
+    grid = np.full((5, 6), -1)
+    grid[1:3, 1], grid[1:3, 2], grid[1, 4], grid[3, 4] = 0, (1, 2), 1, 2
+    state = FROM_BOARD(grid, np.zeros((21, 3), int), np.asarray([(-1, -1)]), SMALL)
+    found = solver(SMALL, 1)(state)
+    assert not found.is_searched
+    assert not np.asarray(found.actions).any()
+    assert found.distance == -1
+    found = solver(SMALL)(state)
+    assert found.is_searched
+    assert found.distance == boxworld.shortest_solution(jax.device_get(state))
 
 
 def test_bad_arguments():
     """Wide boards, negative numbers, and configs that do not tell how many items there are."""
-    state = states_of(boxworld.BRIDGE, 1, seed=1, moves=0)
+    state = jax.eval_shape(lambda key: boxworld.reset(key, boxworld.BRIDGE), jax.random.key(0))
     with pytest.raises(ValueError, match="max_items: got -1"):
         boxworld.solutions(state, boxworld.BRIDGE, max_items=-1)
     with pytest.raises(ValueError, match="max_items: got None, expected a number"):

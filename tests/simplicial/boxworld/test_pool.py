@@ -16,6 +16,7 @@ STEP = jax.jit(lambda states, actions, boards: boxworld.step_or_restart(states, 
 RENEW = jax.jit(lambda boards, key: boxworld.renew(boards, key, 4, CONFIG))
 PLAIN = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, CONFIG)))
 RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
+RESTART = jax.jit(boxworld.restart)
 
 
 def pool_of(key):
@@ -56,7 +57,7 @@ def test_a_renewed_pool_gives_every_board_once():
         boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
         palettes += list(np.asarray(states.palette))
         for t in range(100):
-            actions = jax.random.randint(jax.random.key(t), (BATCH,), 0, 4)
+            actions = np.random.default_rng(t).integers(0, 4, BATCH)
             states, transition, boards = STEP(states, actions, boards)
             ended = np.asarray(transition.outcome.terminated | transition.outcome.truncated)
             palettes += list(np.asarray(states.palette)[ended])
@@ -75,8 +76,8 @@ def test_renewal_leaves_boards_that_are_still_to_be_given():
     full = pool_of(jax.random.key(1))
     chex.assert_trees_all_equal(RENEW(full, jax.random.key(2)), full)
     states = RESET(jax.random.key(0), BATCH, CONFIG)
-    ended = jnp.arange(BATCH) < 3
-    restarted, boards = boxworld.restart(states, ended, full)
+    ended = np.arange(BATCH) < 3
+    restarted, boards = RESTART(states, ended, full)
     chex.assert_trees_all_equal(rows(restarted, slice(3)), rows(full.states, slice(3)))
     chex.assert_trees_all_equal(rows(restarted, slice(3, None)), rows(states, slice(3, None)))
     boards = RENEW(boards, jax.random.key(2))
@@ -89,45 +90,34 @@ def test_renewal_leaves_boards_that_are_still_to_be_given():
 def test_an_overdrawn_pool_counts_and_recovers():
     """With more ends than boards, repeats are counted; renewal continues with the next number."""
     boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
-    _, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
-    restarted, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
+    _, boards = RESTART(states, np.arange(BATCH) < 10, boards)
+    restarted, boards = RESTART(states, np.arange(BATCH) < 10, boards)
     assert (boards.used, boards.drawn, boards.repeated) == (20, 16, 4)
     chex.assert_trees_all_equal(rows(restarted, slice(6, 10)), rows(boards.states, slice(4)))
-    _, boards = boxworld.restart(states, jnp.arange(BATCH) < 2, boards)
+    _, boards = RESTART(states, np.arange(BATCH) < 2, boards)
     assert (boards.used, boards.drawn, boards.repeated) == (22, 16, 6)
     boards = RENEW(boards, jax.random.key(2))
     assert (boards.used, boards.drawn, boards.repeated) == (22, 26, 6)
-    restarted, boards = boxworld.restart(states, jnp.arange(BATCH) < 4, boards)
+    restarted, boards = RESTART(states, np.arange(BATCH) < 4, boards)
     chex.assert_trees_all_equal(
         rows(restarted, slice(4)), rows(RESET(jax.random.key(2), 4, CONFIG), slice(4))
     )
     assert boards.repeated == 6
 
 
-def test_seeds_side_by_side_are_apart_and_traced_once():
-    """Pools, boards and rewards of a seed do not depend on its place among the seeds."""
+def test_seeds_side_by_side_are_those_one_by_one():
+    """States and pools have a further axis."""
+    seeds = [(RESET(jax.random.key(i), BATCH, CONFIG), pool_of(jax.random.key(9 + i))) for i in range(2)]
 
-    @chex.assert_max_traces(n=1)
-    def run(key):
-        boards = boxworld.pool(key, 4, CONFIG)
-        states = jax.tree.map(jnp.copy, boards.states)
+    def run(states, boards):
+        states, boards = boxworld.restart(states, jnp.arange(BATCH) < 3, boards)
+        return states, boxworld.renew(boards, jax.random.key(5), 4, CONFIG)
 
-        def act(carry, key):
-            states, boards = carry
-            actions = jax.random.randint(key, (4,), 0, 4)
-            states, transition, boards = boxworld.step_or_restart(states, actions, boards, CONFIG)
-            return (states, boxworld.renew(boards, key, 1, CONFIG)), transition.outcome.reward
-
-        (_, boards), rewards = jax.lax.scan(act, (states, boards), jax.random.split(key, 40))
-        return boards, rewards
-
-    seeds, keys = jax.jit(jax.vmap(run)), jax.random.split(jax.random.key(0), 3)
-    boards, rewards = seeds(keys)
-    backwards = jax.device_get(seeds(keys[::-1]))
-    chex.assert_trees_all_equal(rows((boards, rewards), slice(None, None, -1)), backwards)
-    assert rewards.shape == (3, 40, 4)
-    assert (boards.used >= 4).all()
-    assert not np.array_equal(boards.states.palette[0], boards.states.palette[1])
+    together = jax.jit(jax.vmap(run))(*jax.tree.map(lambda *leaves: np.stack(leaves), *seeds))
+    for i, (states, boards) in enumerate(seeds):
+        restarted, boards = RESTART(states, np.arange(BATCH) < 3, boards)
+        apart = restarted, RENEW(boards, jax.random.key(5))
+        chex.assert_trees_all_equal(rows(together, i), jax.device_get(apart))
 
 
 def test_what_is_refused():

@@ -138,37 +138,32 @@ def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
     assert not left.exists()
 
 
-def test_several_processes_end_with_the_same_files(tmp_path, whole):
-    """Progress is printed line by line without a terminal."""
-    program = _program(tmp_path)
+def test_killed_and_started_again(tmp_path, whole):
+    """After a kill at an arbitrary moment, the next run of two processes completes with the same files.
+
+    Progress is printed line by line without a terminal.
+    """
+    program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
+    running = subprocess.Popen(
+        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, start_new_session=True
+    )
+    seen = set()  # parts disappear as files are written
+    while running.poll() is None and len(seen) < 12:
+        seen.update(root.rglob("*.txt"))
+        time.sleep(0.002)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()  # returns when the workers, which share its standard error, have ended too
+    assert _texts(root) != whole
     result = subprocess.run(
-        [sys.executable, "-W", "error", program, tmp_path / "set", "2"],
+        [sys.executable, "-W", "error", _program(tmp_path), root, "2"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert _texts(tmp_path / "set") == whole
-    assert result.stderr.splitlines()[-1].startswith("generating: 930 of 930 questions")
-
-
-def test_killed_and_started_again(tmp_path, whole):
-    """After two kills at arbitrary moments, the third run completes with the same files."""
-    program, root = _program(tmp_path, pause=0.1), tmp_path / "set"
-    for done in (3, 12):
-        running = subprocess.Popen(
-            [sys.executable, program, root, "2"], stderr=subprocess.PIPE, start_new_session=True
-        )
-        seen = set()  # parts disappear as files are written
-        while running.poll() is None and len(seen) < done:
-            seen.update(root.rglob("*.txt"))
-            time.sleep(0.002)
-        running.send_signal(signal.SIGKILL)
-        running.communicate()  # returns when the workers, which share its standard error, have ended too
-    assert _texts(root) != whole
-    generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
     assert not list(root.rglob("*.tmp"))
+    assert result.stderr.splitlines()[-1].startswith("generating: 930 of 930 questions")
 
 
 def test_interrupted_by_hand(tmp_path, whole):

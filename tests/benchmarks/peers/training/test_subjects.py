@@ -9,6 +9,8 @@ from benchmarks.peers.training import measuring, subjects
 from experiments import boxworld, folnet_pretrain, llrnn, mathematics
 from experiments.runtime import training
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def test_the_papers_models_and_optimizers():
     """Only the batch, the dtype, dropout and rematerialization differ from the presets."""
@@ -83,6 +85,13 @@ def test_a_nudged_program_begins_again_a_rounding_error_away():
     assert again.losses == pytest.approx(found.losses, rel=1e-5)
 
 
+def test_batches_of_sequences_differ_and_have_a_mask():
+    batches = subjects.ntm(subjects.SMALL.ntm).batches
+    assert len({batch["tokens"].tobytes() for batch in batches}) == subjects.BATCHES
+    assert {batch["mask"].shape[0] for batch in batches} == {3}
+
+
+@pytest.mark.slow
 def test_the_steps_of_a_recurrent_network():
     """The first loss is that of the initial parameters, and the state of one program is not another's."""
     subject = subjects.ntm(subjects.SMALL.ntm)
