@@ -52,7 +52,7 @@ class PairClassifier(nn.Module):
 
 def asked(logits: Float[Array, "B T T C"], query: Int[Array, "B 2"]) -> Float[Array, "B C"]:
     """Returns the logits of the pair that each question is about."""
-    return logits[jnp.arange(len(logits)), query[:, 0], query[:, 1]]
+    return logits[jnp.arange(logits.shape[0]), query[:, 0], query[:, 1]]
 
 
 def loss(

@@ -86,26 +86,12 @@ def test_models_that_are_compared_learn_from_the_same_problems():
                 assert getattr(model.config, name) == getattr(ours.config, name), (model.name, name)
 
 
-@pytest.mark.parametrize(
-    "comparison",
-    [
-        pytest.param(comparison, marks=[pytest.mark.slow] * (len(comparison.models) == 10))
-        for comparison in _COMPARISONS
-    ],
-    ids=lambda c: c.name,
-)
+@pytest.mark.parametrize("comparison", _COMPARISONS, ids=lambda c: c.name)
 def test_all_models_have_the_declared_parameters_with_every_setting(comparison):
     for model in comparison.models:
         for settings in model.search:
             of: Any = model.configured(settings, 0, 2000)
             assert counted(of.make(of.model)) == model.parameters, model.name
-
-
-def test_all_models_have_the_declared_parameters_with_their_first_setting():
-    """The slow cases above have all settings; the runner checks every run."""
-    for model in claims.GENERALIZATION.models:
-        of: Any = model.configured(model.search[0], 0, 2000)
-        assert counted(of.make(of.model)) == model.parameters, model.name
 
 
 def test_the_first_model_is_the_preset():

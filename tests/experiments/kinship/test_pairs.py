@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax import export
 
 from experiments.kinship import measures, pairs, train
 from experiments.kinship.parts import PairConfig
@@ -69,6 +70,14 @@ def test_the_loss_is_that_of_the_question_and_of_the_labelled_pairs():
     right = (asked.argmax(-1) == batch["labels"]).sum()
     assert float(sums.metrics["accuracy"][0]) == right
     assert float(alone.numerator) < float(sums.numerator)
+
+
+def test_any_number_of_questions_can_be_exported():
+    (batch,) = export.symbolic_shape("b")
+    shapes = jax.ShapeDtypeStruct((batch, 3, 3, 5), "float32"), jax.ShapeDtypeStruct((batch, 2), "int32")
+    logits = np.random.default_rng(0).normal(size=(2, 3, 3, 5)).astype(np.float32)
+    found = export.export(jax.jit(pairs.asked))(*shapes).call(logits, np.array([[2, 1], [0, 2]], np.int32))
+    np.testing.assert_array_equal(found, logits[[0, 1], [2, 0], [1, 2]])
 
 
 def test_a_test_loops_more_often_than_training():
