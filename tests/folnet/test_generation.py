@@ -241,7 +241,7 @@ def test_beams_have_the_probabilities_of_their_texts(build):
 
 @pytest.mark.parametrize("prompted", [True, False])
 def test_the_cache_changes_nothing_in_beams(prompted):
-    """Texts, targets and their scores: each beam goes on from its own words, in rows of several lengths."""
+    """Words, lengths and scores are equal, also for texts of several lengths in a batch."""
     text, lengths = words(3, 4, seed=4), np.asarray([4, 2, 3])
     types = jnp.asarray([[0, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
     options = {"token_type_ids": types, "attention_mask": first(lengths, 4), "max_new_tokens": NEW, **BEAMS}

@@ -1,4 +1,4 @@
-"""The models in float64 NumPy, one head, position and equation at a time, with the authors' names.
+"""The TP-Transformer in float64 NumPy, one head, position and equation at a time, with the authors' names.
 
 `masks` are what dropout multiplies by, in the order of the equations; without dropout, ones.
 """
@@ -55,19 +55,13 @@ def sublayer(state, name, heads, x, context, allowed, masks=ONES):
     """Applies attention of x [T, d] to a context [S, d], restricted by allowed [T, S]."""
     masks = iter(masks)
     of_weights = np.broadcast_to(next(masks), (heads, len(x), len(context)))
-    roles = f"{name}.W_r.weight" in state
-    query, key, value, role, output = (
-        ("W_q", "W_k", "W_v", "W_r", "W_o") if roles else ("w_q", "w_k", "w_v", None, "linear")
-    )
-
     def cut(map_, cells):
         return np.stack([affine(state, f"{name}.{map_}", cell).reshape(heads, -1) for cell in cells])
 
-    q, k, v = cut(query, x), cut(key, context), cut(value, context)
-    r = cut(role, x) if role else [None] * len(x)
-    matrix = state[f"{name}.{output}.weight"]
+    q, k, v, r = cut("W_q", x), cut("W_k", context), cut("W_v", context), cut("W_r", x)
+    matrix = state[f"{name}.W_o.weight"]
     matrix = matrix.reshape(len(matrix), heads, -1)
-    bias = state[f"{name}.{output}.bias"]
+    bias = state[f"{name}.W_o.bias"]
     rows = [attention(q[t], k, v, r[t], matrix, allowed[t], of_weights[:, t]) + bias for t in range(len(x))]
     return np.stack(rows) * next(masks)
 
@@ -87,9 +81,7 @@ def embed(state, tokens):
     for t, token in enumerate(tokens):
         p = np.array([(np.cos if i % 2 else np.sin)(t / 10000 ** (2 * (i // 2) / d)) for i in range(d)])
         e = table[token] * np.sqrt(d) + p.astype(np.float32)
-        if "embedding.linear.weight" in state:
-            e = e * (affine(state, "embedding.linear", e) + 1)
-        cells.append(e)
+        cells.append(e * (affine(state, "embedding.linear", e) + 1))
     return np.stack(cells)
 
 
