@@ -147,7 +147,9 @@ def test_two_iterations_of_seeds_side_by_side_are_two_calls_for_each():
         assert start.params["weights"].is_deleted()
         data: Any = jax.tree.map(jnp.asarray, jax.device_get(key_data(state)))
         data["keys"] = jax.random.wrap_key_data(data["keys"])
+        continued = once(state)
         state, second = once(LearnerState(**data))
+        chex.assert_trees_all_equal((key_data(state), second), (key_data(continued[0]), continued[1]))
         reports = jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second)
         got = jax.tree.map(
             lambda leaf, seed=seed: np.asarray(leaf)[seed], (key_data(together[0]), together[1])
