@@ -55,6 +55,7 @@ def sublayer(state, name, heads, x, context, allowed, masks=ONES):
     """Applies attention of x [T, d] to a context [S, d], restricted by allowed [T, S]."""
     masks = iter(masks)
     of_weights = np.broadcast_to(next(masks), (heads, len(x), len(context)))
+
     def cut(map_, cells):
         return np.stack([affine(state, f"{name}.{map_}", cell).reshape(heads, -1) for cell in cells])
 
