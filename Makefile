@@ -32,10 +32,10 @@ tour: setup  ## every experiment's quick preset, trained here, ending in one pag
 
 test: setup  ## the tests, with the annotations of kernels and papers checked (about 12 minutes on two cores)
 	@$(call timed,the tests (about 12 minutes on two cores),\
-	  $(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' --durations=20)
+	  $(PYTHON) -m pytest -n 2 --dist worksteal -p tests.typed -m 'not slow' --durations=20)
 
 test-slow: setup  ## the tests that take more than 5 seconds each
-	@$(call timed,the slow tests,$(PYTHON) -m pytest -n 2 -p tests.typed -m slow --durations=20)
+	@$(call timed,the slow tests,$(PYTHON) -m pytest -n 2 --dist worksteal -p tests.typed -m slow --durations=20)
 
 $(DOCS): $(READY)
 	@$(call timed,adding the packages that build the pages,\

@@ -7,6 +7,10 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("NPROC", "8")  # JAX's interpreter of GPU kernels needs a thread a warpgroup, or hangs
+# There are as many workers as cores: one that compiles and computes in a single thread disturbs no other.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false"
+)
 
 import chex
 import hypothesis

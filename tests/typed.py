@@ -75,11 +75,11 @@ def _jaxtyped(*, typechecker):
             return x
         if inspect.isgeneratorfunction(x) or any(map(_has_shapes, x.__annotations__.values())):
             return _decorated(x, typechecker=typechecker)
-        checked = typechecker(x)
+        checked = functools.cache(lambda: typechecker(x))  # most functions are not called in a worker's tests
 
         @functools.wraps(x)
         def call(*arguments, **named):
-            return (x if jaxtyping.config.jaxtyping_disable else checked)(*arguments, **named)
+            return (x if jaxtyping.config.jaxtyping_disable else checked())(*arguments, **named)
 
         return call
 
