@@ -71,9 +71,10 @@ def _jaxtyped(*, typechecker):
             return x
         if not isinstance(x, types.FunctionType):
             return _decorated(x, typechecker=typechecker)
-        if "<locals>" in x.__qualname__ and (jaxtyping.config.jaxtyping_disable or not x.__annotations__):
+        has_shapes = any(map(_has_shapes, x.__annotations__.values()))
+        if "<locals>" in x.__qualname__ and (jaxtyping.config.jaxtyping_disable or not has_shapes):
             return x
-        if inspect.isgeneratorfunction(x) or any(map(_has_shapes, x.__annotations__.values())):
+        if inspect.isgeneratorfunction(x) or has_shapes:
             return _decorated(x, typechecker=typechecker)
         checked = functools.cache(lambda: typechecker(x))  # most functions are not called in a worker's tests
 
