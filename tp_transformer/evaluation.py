@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from tp_transformer.mathematics.batches import Batch
-from tp_transformer.mathematics.vocabulary import END, PAD
+from tp_transformer.mathematics.vocabulary import END
 
 Arrays = Array | np.ndarray
 
@@ -30,7 +30,7 @@ THRESHOLD = 0.95
 
 
 def exact_match(
-    predicted: Int[Arrays, "B P"], target: Int[Arrays, "B A"], *, end: int = END, pad: int = PAD
+    predicted: Int[Arrays, "B P"], target: Int[Arrays, "B A"], *, end: int = END
 ) -> Bool[Array, "B"]:
     """Returns whether decoded answers are correct, including their ends; False for targets without an end.
 
@@ -39,7 +39,6 @@ def exact_match(
             answers of the dataset take 31 decoded symbols, 30 and the end.
         target: start, answer, end, padding.
         end: id of the end symbol.
-        pad: id of the padding symbol.
 
     Raises:
         ValueError: the arguments are not two batches of the same size.
@@ -50,7 +49,7 @@ def exact_match(
         )
     predicted, target = jnp.asarray(predicted)[:, 1:], jnp.asarray(target)[:, 1:]
     if (short := target.shape[1] - predicted.shape[1]) > 0:
-        predicted = jnp.pad(predicted, ((0, 0), (0, short)), constant_values=pad)
+        predicted = jnp.pad(predicted, ((0, 0), (0, short)), constant_values=-1)
     predicted = predicted[:, : target.shape[1]]
     return _all_agree(predicted == target, target, end)
 

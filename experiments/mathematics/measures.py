@@ -119,7 +119,7 @@ def answered(
     """Returns the ids of the decoded answers (see `decode`), and whether each is right to its end."""
     source, target = spread(batch)
     found = decode(model, params, source, beams)
-    return found, evaluation.exact_match(found, target, end=end_of(model), pad=model.pad)
+    return found, evaluation.exact_match(found, target, end=end_of(model))
 
 
 def end_of(model: EncoderDecoder) -> int:

@@ -46,8 +46,8 @@ def sum_of_shares(plan: Geometry, tiles: int, shares: Float[Array, "G tiles J D"
     def add(back, total):
         tile = jnp.maximum(last - back, 0)
         met = (last >= back) & (j < stop[tile])
-        share = shares[:, tile, jnp.where(met, j - start[tile], 0)]
-        # What no block has written may be anything, NaN included.
+        share = shares[:, tile, j - start[tile]]
+        # What no block has written may be anything, NaN included, and so is what lies outside the shares.
         return total + jnp.where(met[None, :, None], share, 0.0)
 
     # How many tiles meet one j.

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import math
 import random
 import re
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels import chips, dispatch, implementations, plans
+from kernels import chips, dispatch, hopper, implementations, plans
 from kernels.trans import api as trans
 from kernels.trans.reference import Config as TransConfig
 from kernels.trilinear import api as trilinear
@@ -196,8 +197,28 @@ def tried(seeds) -> collections.Counter[str]:
     return counts
 
 
-def test_drawn_calls_lower_or_are_refused():
+def noted(monkeypatch, *names: str) -> dict[int, Any]:
+    """Notes the rings of kernels for which methods are called while the kernels are traced."""
+    rings = {}
+
+    def note(method):
+        @functools.wraps(method)
+        def noting(ring, *arguments, **named):
+            rings[id(ring.full)] = ring.full  # kept, so that no other gets its address
+            return method(ring, *arguments, **named)
+
+        return noting
+
+    for name in names:
+        monkeypatch.setattr(hopper.Ring, name, note(getattr(hopper.Ring, name)))
+    return rings
+
+
+def test_drawn_calls_lower_or_are_refused(monkeypatch):
+    given, drained = noted(monkeypatch, "fill", "hand_over"), noted(monkeypatch, "drain")
     counts = tried(FEW)
+    assert given.keys() == drained.keys(), "what nobody waited for outlives its program"
+    assert len(given) > 20
     assert set(counts) == {"lowered", "chip", "query", "kernel_logits", "kernel_logits, premise", "arrays"}
     lowered = {(of.operation.name, of.backend) for of in map(draw, FEW) if of.inside}
     assert lowered == set(SUPPORTED)

@@ -29,7 +29,7 @@ ANSWERS = st.lists(st.integers(3, 6), min_size=1, max_size=6)
 SAID = st.lists(st.integers(0, 6), max_size=8)
 
 
-match = jax.jit(exact_match, static_argnames=("end", "pad"))
+match = jax.jit(exact_match, static_argnames="end")
 
 
 def _row(answer, length):
@@ -67,9 +67,9 @@ def test_exact_match_by_hand():
     np.testing.assert_array_equal(match(decoded, target), [True, True, False, False, False, False])
     np.testing.assert_array_equal(match(decoded[:, :4], target), [True, True, False, False, False, False])
     np.testing.assert_array_equal(match(decoded[:, :3], target), [False] * 6)
-    # What is missing is padding, whatever its symbol, and not the end.
-    assert not match(np.asarray([[1, 7]]), np.asarray([[1, 7, 0]]), end=0, pad=5)[0]
-    assert match(np.asarray([[1, 7, 0]]), np.asarray([[1, 7, 0, 5]]), end=0, pad=5)[0]
+    # What is missing is not the end, whatever its symbol.
+    assert not match(np.asarray([[1, 7]]), np.asarray([[1, 7, 0]]), end=0)[0]
+    assert match(np.asarray([[1, 7, 0]]), np.asarray([[1, 7, 0, 5]]), end=0)[0]
     without_end = np.asarray([[START, 5, 6, 5, 6]])
     assert not match(without_end, without_end)[0]
 
