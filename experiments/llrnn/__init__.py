@@ -1,7 +1,7 @@
 """Linear logic RNNs (Hu and Murfet 2017), memories and an LSTM on sequence tasks."""
 
 from experiments import runtime
-from experiments.llrnn import claims, load, showcase, state_claims, tour, train
+from experiments.llrnn import chomsky_claims, claims, load, showcase, state_claims, tour, train
 from experiments.llrnn.config import Config, get_config
 
 
@@ -26,5 +26,5 @@ EXPERIMENT = runtime.Experiment(
         "how the cell combines state, commands and memory; softmax, activation and the sharpening of "
         "addresses are not part of it.",
     ),
-    claims=claims.CLAIMS + state_claims.CLAIMS,
+    claims=claims.CLAIMS + state_claims.CLAIMS + chomsky_claims.CLAIMS,
 )

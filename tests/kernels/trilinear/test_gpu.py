@@ -285,6 +285,18 @@ def test_layout_and_back(shape):
         assert not held[:, : max(-low, 0)].any()
 
 
+@pytest.mark.parametrize(("heads", "copies"), [(4, 1), (8, 1), (16, 2), (64, 8), (128, 8)])
+def test_every_window_starts_where_a_copy_of_a_tile_may(heads, copies):
+    """At a multiple of eight rows, with as many shifted copies of the keys as that needs."""
+    shape = Shape("", 1, 40, heads, 1, 8, 3, 21)
+    plan = gpu_layout.geometry(shape.config, np.zeros(shape.query), np.zeros(shape.key))
+    assert len(plan.fronts(64)) == copies
+    for tile in range(plan.rows // ROWS):
+        _, front, low, _ = plan.window(jnp.int32(tile), 64)
+        assert int(low + front) >= 0
+        assert int(low + front) % ALIGNMENT == 0
+
+
 @pytest.mark.parametrize(
     "shape", [Shape("windows", 1, 300, 2, 2, 8, 30, 90), Shape("all", 1, 150, 1, 1, 8, causal=False)]
 )

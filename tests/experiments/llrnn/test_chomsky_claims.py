@@ -1,0 +1,41 @@
+"""What is declared and measured of the tasks of Deletang et al."""
+
+import jax
+import pytest
+
+from experiments import baselines, runtime
+from experiments.llrnn.chomsky_claims import CLAIMS, measure_score
+from experiments.runtime.claims import Run
+from llrnn import tasks
+
+BY_TASK = {comparison.models[0].config.task: comparison for comparison in CLAIMS}  # pyrefly: ignore
+
+
+def test_all_tasks_with_a_score_are_declared():
+    """The fifteen; whatever the model, it sees the same sequences and makes as many updates."""
+    assert sorted(BY_TASK) == sorted(n for n in tasks.NAMES if isinstance(tasks.make(n), tasks.StringTask))
+    assert len(BY_TASK) == 15
+    for comparison in CLAIMS:
+        ours, *others = (model.config for model in comparison.models)
+        for config in others:
+            for name in ("task", "task_options", "batch_size", "steps", "score_examples", "clip"):
+                assert getattr(config, name) == getattr(ours, name), (comparison.name, name)
+
+
+# The alphabets of the others are as large as one of these.
+@pytest.mark.parametrize("task", ["parity", "bucket_sort", "binary_addition"])
+def test_models_have_the_declared_numbers_of_parameters(task):
+    for model in BY_TASK[task].models:
+        of = model.config.make_task()  # pyrefly: ignore
+        inputs = jax.ShapeDtypeStruct((1, 2, sum(of.fields)), "float32")
+        assert baselines.count(model.config.make_model(of), inputs) == model.parameters  # pyrefly: ignore
+
+
+def test_the_score_is_measured_beside_the_errors(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    results = {"train/error_40": {"error": 0.25}, "score": 0.625}
+    result = runtime.FitResult(None, None, 100, {}, results, 9.0, {})
+    for comparison in CLAIMS:
+        found = measure_score(Run(result, comparison.models[0].config, tmp_path))
+        assert (found["score"], found[comparison.search_by]) == (0.625, 0.25)
+        assert {claim.value for claim in comparison.claims} == {"score"}
