@@ -72,7 +72,7 @@ def kernel_backward(config, *operands, blocks=None, interpret=False, chip=None):
     """The backward pass, spoilt as the config says."""
     dx, dweight = pullback(config, *operands)
     if config.temper == "wrong gradient":  # for all examples but the last
-        dx = dx.at[0].multiply(1.001)
+        dx = dx.at[:-1].multiply(1.5)
     return dx, dweight
 
 

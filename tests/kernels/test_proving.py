@@ -84,6 +84,15 @@ def test_a_kernel_that_fails_is_reported_once_and_never_taken(temper, reason):
 
 
 @pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(("temper", "state"), [("right", "passed"), ("wrong gradient", "failed")])
+def test_errors_are_measured_where_squares_exceed_float16(temper, state):
+    """A gradient of 150,000 numbers has a squared norm beyond 65,504."""
+    x, weight = jax.ShapeDtypeStruct((300, 500), jnp.float16), jax.ShapeDtypeStruct((500,), jnp.float16)
+    one = proving.Call(OPERATION, Config(temper), (x, weight, None))
+    assert proving.examined(one, CHIP)["state"] == state
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_a_slow_kernel_passes_but_is_not_taken():
     proof = proving.prove_call(call("slow"), CHIP)
     assert proof.state == "passed"

@@ -1,5 +1,6 @@
 """trans on eight devices: rows round a ring, batch and heads in shard_map, and cut up by the compiler."""
 
+import functools
 import json
 import os
 import subprocess
@@ -83,6 +84,24 @@ def test_a_ring_of_one_is_the_operator_itself():
     from_ring = on_one_device(ring, kernel_logits, premise)
     expected = np.exp(kernel_logits) / np.exp(kernel_logits).sum(-1, keepdims=True) @ premise
     np.testing.assert_allclose(from_ring, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_masked_logits_may_be_anything():
+    """Values and tangents of a ring of one do not depend on them."""
+    kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")
+    mask = np.broadcast_to(np.arange(5) < 3, kernel_logits.shape)
+
+    def pushed(kernel_logits):
+        rows = functools.partial(on_one_device, lambda k, p, m: ring(k, p, mask=m))
+        return jax.jvp(lambda k, p: rows(k, p, mask), (kernel_logits, premise), (kernel_logits, premise))
+
+    (out, dout), expected = (
+        pushed(np.where(mask, kernel_logits, 1e4)),
+        pushed(np.where(mask, kernel_logits, 0)),
+    )
+    np.testing.assert_array_equal(out, expected[0])
+    np.testing.assert_array_equal(dout, expected[1])
+    assert np.abs(dout).min() > 0
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,8 @@ def test_every_call_of_the_envelope_has_a_plan_that_fits(direction):
                 assert dataclasses.replace(tiling, **alike) == dataclasses.replace(plan.tiling, **alike)
             if direction == "backward":
                 assert plan.tilings["pair_side"].pairs == gpu_tiles.PAIRS
+                wide = any(array.dtype == jnp.float32 for array in arrays[:5])
+                assert plan.tilings["pair_side"].ahead == 1 or not wide  # no registers are left for more
                 assert (plan.output is None) == (arrays[3].dtype == jnp.float32)
 
 
@@ -296,6 +298,16 @@ def test_real_shapes_are_cut_by_their_memory_only(shape, dtype):
             )
         assert plan.chunks * plan.examples == shape.batch
         assert plan.launches[-1].grid[0] * tiling.warpgroups >= 256
+
+
+def test_a_chunk_of_a_large_batch_is_cut_by_its_memory():
+    """Its sums and products take at most the bytes that a chunk has, and its slices fill a pipeline."""
+    shape = Shape("", 512, 2, 900, 64, 48)
+    for direction, products in (("forward", 1), ("backward", 2)):
+        plan = gpu.plan(direction, UNSIGNED, *structs(shape, jnp.float32), chip=chips.HOPPER)
+        numbers = plan.tiling.queries * (products * plan.tiling.second + plan.tiling.features)
+        assert 4 * numbers * plan.examples * shape.heads <= gpu_plan.CHUNK_BYTES[direction]
+        assert plan.tiling.first >= gpu_plan.SLICE_KEYS
 
 
 @pytest.mark.slow  # the blockwise path's are a default test
