@@ -291,6 +291,17 @@ def test_what_does_not_fit_is_named(agent, observation, message):
         jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))
 
 
+def test_the_smallest_sizes():
+    """One feature beside the position, and one action."""
+    agent = Agent(
+        features=3, num_heads=1, num_blocks=1, num_actions=1, conv_features=(1,), head_features=(1,)
+    )
+    variables = jax.eval_shape(
+        lambda key: agent.init(key, jnp.asarray(pictures(0, 2, 2, 3))), jax.random.key(0)
+    )
+    assert variables["params"]["logits"]["kernel"].shape == (1, 1)
+
+
 @pytest.mark.slow
 def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
     """Sizes at which a compiler computed entities twice, so that none equalled the maximum."""
