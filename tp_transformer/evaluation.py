@@ -164,8 +164,9 @@ def score(
             raise ValueError(
                 f"right: got shape {result.shape}, expected {batch.index.shape}, one value per row"
             )
-        valid = batch.valid
-        np.add.at(totals, batch.module[valid], np.stack([result[valid], np.ones(valid.sum())], 1).astype(int))
+        modules_there = batch.module[batch.valid]
+        np.add.at(totals[:, 0], modules_there, result[batch.valid])
+        np.add.at(totals[:, 1], modules_there, 1)
 
     begun = ((batch, right(batch)) for batch in batches)
     waiting = next(begun, None)

@@ -109,6 +109,9 @@ def main() -> None:
         "machine": machine.describe(),
         "commit": " and ".join(sorted({str(line["commit"]) for line in tested})),
         "seconds": sum(line["seconds"] for line in tested),
+        "left_out": [
+            path for path in project.contents if path.partition("/")[0] in packages and sites.skipped(path)
+        ],
     }
     lines.keep([*normal, *tested])
     machine.write_text(out / "mutants.md", records.page(tested, normal, explained, head))

@@ -125,6 +125,10 @@ def page(
     rows = [(f"tests/{one['group']}", len(one["files"]), f"{one['seconds']:.0f}") for one in normal]
     passed = machine.markdown(("tests", "files", "seconds"), rows)
     made = head["machine"]
+    left_out = ", ".join(f"`{path}`" for path in head["left_out"])
+    without = f"Without PyTorch their tests are skipped, so these are left out: {left_out}.\n" * bool(
+        left_out
+    )
     listed = []
     for name, title in (("survived", "Not noticed"), ("equivalent", "Equivalent")):
         for line in lines:
@@ -140,7 +144,7 @@ python {made["versions"]["python"]}, commit {head["commit"]}; {head["seconds"] /
 {len(lines)} single changes to the code, each tested with the default tests of its area: {total["killed"]} \
 killed by a failing test, {total["timeout"]} by the time limit, {total["equivalent"]} equivalent, \
 {total["survived"]} survived. **{noticed(total)}** of those that are not equivalent were noticed.
-
+{without}
 {tables[0]}
 {tables[1]}
 The default tests without a change, all of which pass:

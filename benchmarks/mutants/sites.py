@@ -4,6 +4,7 @@ import ast
 import collections
 import difflib
 import hashlib
+import importlib.util
 import math
 import random
 import subprocess
@@ -132,8 +133,13 @@ class Project:
         chosen = {*names}
         for path in self.contents:
             inside = path in chosen or path.partition("/")[0] in chosen
-            if inside and path.endswith(".py") and not path.endswith("/shapes.py"):
+            if inside and path.endswith(".py") and not path.endswith("/shapes.py") and not skipped(path):
                 yield from of_file(path, self.text(path))
+
+
+def skipped(path: str) -> bool:
+    """Whether the tests of a file are skipped here: those of `pytorch/`, where PyTorch is not installed."""
+    return "/pytorch/" in path and importlib.util.find_spec("torch") is None
 
 
 def draw(

@@ -303,7 +303,7 @@ def _return(after_each, start, solvable, chunk, *, key, discount) -> Float[Array
         action = jnp.argmax(jnp.where(is_best, draw, -1.0), axis=1)[:, None]
         after = jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, action, axis=1)[:, 0], after)
         ends = after.distance == 0
-        reward = jnp.where(ends, 10.0, (after.taken != taken).astype(jnp.float32))
+        reward = jnp.where(ends, 10.0, after.taken != taken)
         total += jnp.where(live, discount**time * reward, 0.0)
         return time + 1, (after.taken, after.x, after.y), live & ~ends, total
 

@@ -1,11 +1,14 @@
 """Dropout: rates, independence and exact expectations."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from folnet.dropout import LEVELS, Dropout, drop, kept, kept_levels
+from tests import defaults
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -99,3 +102,9 @@ def test_module():
     one, other = (np.asarray(run(small.key(seed))) for seed in (0, 1))
     assert set(np.unique(one)) == {0.0, 2.0}
     assert (one != other).any()
+
+
+def test_no_module_drops_unless_it_is_asked_to():
+    found = defaults.of_methods("folnet", "deterministic")
+    assert list(found.values()).count(True) >= 15
+    assert set(found.values()) <= {True, inspect.Parameter.empty}

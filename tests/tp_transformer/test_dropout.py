@@ -1,6 +1,7 @@
 """Dropout: where it applies, its rate and its scale, and that no two places, rows or keys share a mask."""
 
 import functools
+import inspect
 import itertools
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests import defaults
 from tests.tp_transformer import plain
 from tests.tp_transformer.small import build, draw, quickly, tokens
 from tp_transformer import TPTransformer, convert
@@ -67,3 +69,9 @@ def test_dropout_is_at_every_place_and_scaled():
     assert all(differ(*pair) for pair in zip(masks, masks_of(others), strict=True))
     assert all(differ(a, b) for a, b in itertools.combinations(masks, 2) if a.shape == b.shape)
     assert all(differ(mask[0], mask[2]) for mask in masks)
+
+
+def test_no_module_drops_unless_it_is_asked_to():
+    found = defaults.of_methods("tp_transformer", "deterministic")
+    assert list(found.values()).count(True) >= 8
+    assert set(found.values()) <= {True, inspect.Parameter.empty}

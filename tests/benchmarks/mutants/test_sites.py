@@ -93,6 +93,17 @@ def test_what_does_not_compile_or_means_the_same_is_not_drawn():
     assert sites.draw([mutant._replace(new=" (")], {"p/a.py": text}, ["p"], 1, 0) == []
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_what_no_test_can_notice_here_is_not_drawn(installed, tmp_path, monkeypatch):
+    """Sizes to test, and models in PyTorch where it is not installed."""
+    monkeypatch.setattr(sites.importlib.util, "find_spec", lambda name: installed or None)
+    for name in ("p/a.py", "p/shapes.py", "p/pytorch/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(TEXT, encoding="utf-8")
+    found = {mutant.path for mutant in sites.Project(tmp_path).mutants(["p"])}
+    assert found == {"p/a.py"} | ({"p/pytorch/b.py"} if installed else set())
+
+
 def test_the_program_lists_the_draw_as_diffs(monkeypatch, capsys):
     flags = SimpleNamespace(list=True, packages=["tp_transformer"], count=3, seed=5, only=[])
     monkeypatch.setattr(program.flags, "FLAGS", flags)

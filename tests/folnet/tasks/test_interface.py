@@ -81,6 +81,10 @@ def test_examples_are_a_sequence():
 
 def test_predictions_and_scores():
     """The class with the greatest logit, or the number itself; groups are scored separately too."""
+    assert (RTE.predict(np.zeros((1, 2))).dtype, STSB.predict(np.zeros((1, 1))).dtype) == (
+        np.int32,
+        np.float32,
+    )
     np.testing.assert_array_equal(RTE.predict(np.asarray([[0.1, 0.2], [3, -1]])), [1, 0])
     np.testing.assert_array_equal(
         STSB.predict(np.asarray([[-1.0], [2.5], [9]])), np.asarray([-1, 2.5, 9], np.float32)
