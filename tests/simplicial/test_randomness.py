@@ -7,8 +7,9 @@ import optax
 import pytest
 from flax import struct
 
-from simplicial import boxworld, rollout
+from simplicial import boxworld, rollout, win_rates
 from simplicial.learner import Learner, program
+from tests import keys
 from tests.simplicial import corridor
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -120,3 +121,18 @@ def test_boards_of_a_pool_are_others_than_those_being_played():
     palettes = np.concatenate([state.episodes.palette, state.boards.states.palette, fresh])
     assert len(np.unique(palettes, axis=0)) == 2 * batch + 3
     assert after.boards.drawn == batch + 3, "a sixteenth is renewed, rounded up"
+
+
+def test_no_key_is_used_twice():
+    """Neither by boards and their pool nor by games; the diary has the learner's."""
+    config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=1, traps=0)
+    environment, key = rollout.of_boxworld(config), jax.random.key(0)
+
+    def policy(params, observation):
+        batch = observation.shape[:-3]
+        return corridor.Output(jnp.zeros((*batch, 4)) + params, jnp.zeros(batch))
+
+    boards = jax.eval_shape(lambda key: environment.init(key, 2), key)
+    keys.used_once(lambda key: environment.init(key, 2), key)
+    keys.used_once(environment.step, key, boards, jnp.zeros(2, jnp.int32))
+    keys.used_once(lambda key: win_rates.evaluate(policy, 0.0, config, key, episodes=2, cap=3), key)

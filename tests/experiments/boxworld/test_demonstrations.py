@@ -11,6 +11,7 @@ from experiments.boxworld import demonstrations, train
 from experiments.boxworld.config import BoardConfig
 from experiments.boxworld.engine import Impala
 from simplicial import boxworld, rollout
+from tests import keys
 from tests.experiments.boxworld.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -51,6 +52,13 @@ def test_lessons_are_about_the_states():
     assert len(colours) > 5
     assert sides == {0, 4}
     assert ends > 12
+
+
+def test_no_key_is_used_twice():
+    environment, key = demonstrations.environment(BOARD, discount=0.9), jax.random.key(0)
+    state = jax.eval_shape(lambda key: environment.init(key, 2), key)
+    keys.used_once(lambda key: environment.init(key, 2), key)
+    keys.used_once(environment.step, key, state, jnp.zeros(2, jnp.int32))
 
 
 def test_the_loss_of_a_batch():

@@ -25,6 +25,7 @@ def test_the_stop_shows_this_run_and_the_published_one(finished, tmp_path, monke
     lines = [
         measures.line(config, results["j.a"], workdir)
         | {"preset": "ablation", "seed": seed, "accuracies": {str(k): 0.5 + seed / 10 for k in range(2, 11)}}
+        | {"train_seconds": 100.0 + seed}
         for seed in (0, 1)
     ]
     record = tmp_path / "learning.jsonl"
@@ -44,5 +45,6 @@ def test_the_stop_shows_this_run_and_the_published_one(finished, tmp_path, monke
     )
     assert "1,234 and 1,234 parameters" in stop.caveat
     assert (tmp_path / "stop" / "published.png").exists()
+    assert "101 s per model" in stop.figures[tmp_path / "stop" / "published.png"]
     monkeypatch.setattr(tour, "PUBLISHED", tmp_path / "nowhere.jsonl")
     assert len(tour.tour_stop(tmp_path / "stop", wide).rows) == 2

@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 
 from experiments.reasoning import graphs, train
 from experiments.reasoning.config import get_config
+from tests import keys
 from tests.simplicial.small import parameters, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -27,6 +28,10 @@ def made() -> tuple[Any, Any, Any]:
     model = graphs.make_model(SMALL)
     batch = jax.device_get(graphs.draw(jax.random.key(1), 3, 6))
     return quickly(model.apply), parameters(model, *batch[:2]), batch
+
+
+def test_no_key_is_used_twice():
+    keys.used_once(lambda key: graphs.draw(key, 2, 6), jax.random.key(0))
 
 
 def test_answers_are_lengths_of_shortest_paths():

@@ -112,7 +112,10 @@ def test_superpositions_of_values_are_values(rng):
         ),
         (lambda n: superpose(np.ones(2), [n]), r"coefficients: got shape \(2,\) with 1 values"),
         (lambda n: denote(logic.evaluate(A))(np.eye(3)), "value: got .*, expected a callable for type"),
-        (lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))), "expected a linear map of type"),
+        (
+            lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))),
+            r"got <linear map : \(A -o A\) -o .*>, expected a linear map of type !\(A -o A\) -o",
+        ),
         (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "expected a pair of values"),
         (lambda n: denote(Var("x", A)), "variable x : A: got no binder"),
         (lambda n: ket_value(logic.compose(A), 0, []), "term: got .*, expected a type !A -o B"),

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from llrnn import tasks
+from tests import keys
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+@pytest.mark.parametrize("name", tasks.NAMES)
+def test_no_key_is_used_twice(name):
+    task = tasks.make(name)
+    for split in task.splits:
+        sample = functools.partial(task.sample, batch_size=2, length=task.train_lengths[1], split=split)
+        keys.used_once(sample, jax.random.key(0))
 
 
 def test_every_task_of_the_issue_is_there():
