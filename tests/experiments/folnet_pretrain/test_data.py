@@ -246,7 +246,10 @@ def test_errors_are_one_line_and_settings_are_passed_on(tmp_path, monkeypatch, c
         quiet=True,
     )  # fmt: skip
     monkeypatch.setattr(data.flags, "FLAGS", values)
+    opened, plain = [], data.open_documents
+    monkeypatch.setattr(data, "open_documents", lambda *of, **kind: opened.append(kind) or plain(*of, **kind))
     data.main()
+    assert opened == [{"split": "train", "feature": "text", "blank_lines": None}]
     made = PreparedWindows(tmp_path / "out").manifest
     for name in ("length", "packing", "short_fraction", "held_out", "seed", "shard_documents"):
         assert getattr(made, name) == getattr(values, name)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import claimed  # pyrefly: ignore[missing-import]
 import pytest
@@ -253,6 +254,9 @@ def test_parts_that_declarations_did_not_have_then_are_no_edit():
 def test_a_declaration_is_plain_json():
     """It can be written, read and compared with itself."""
     comparison = claimed.comparison()
+    settings = types.MappingProxyType({"lr": 0.01})
+    other = dataclasses.replace(comparison.models[1], search=(settings, settings))
+    comparison = dataclasses.replace(comparison, models=(comparison.models[0], other))
     declared = json.loads(json.dumps(comparison.declaration()))
     assert comparison.differences(declared) == []
 

@@ -17,6 +17,15 @@ def test_mean_interval_by_hand():
     assert (mean - low) == pytest.approx(high - mean)
 
 
+def test_a_band_for_figures_stays_between_0_and_1():
+    """The interval of .9 and 1, and of 0 and .1, would reach beyond; one seed has no interval."""
+    mean, low, high = intervals.mean_band([[0.9, 0.0, 0.5], [1.0, 0.1, 0.6]])
+    assert mean == pytest.approx([0.95, 0.05, 0.55])
+    assert (low[1], high[0]) == (0, 1)
+    assert 0 < low[0] < high[1] < 1
+    assert intervals.mean_band([[0.25]]) == ([0.25], [0.25], [0.25])
+
+
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
 def test_mean_interval_is_scipys(confidence):
     values = [0.91, 0.95, 0.99, 0.97]

@@ -79,6 +79,13 @@ def test_views_of_one_storage(write, form, protocol):
 
 
 @pytest.mark.parametrize("form", FORMATS)
+def test_a_dozen_storages(write, form):
+    """Their keys are text, of which "10" comes before "2"."""
+    saved = torch_files.load(write(form({str(n): tensor(np.float32(n)) for n in range(12)})))
+    assert {name: float(found.numpy()) for name, found in saved.items()} == {str(n): n for n in range(12)}
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_training_checkpoint(write, form):
     """Containers, numbers and strings next to tensors, and the metadata of a state dict."""
     state = collections.OrderedDict(weight=tensor(np.eye(2, dtype=np.float32)))
