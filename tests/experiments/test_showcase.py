@@ -1,16 +1,20 @@
 """The showcase: its page, and each released model at work on a few inputs."""
 
 import re
+import types
 from typing import Any, cast
 
+import jax.numpy as jnp
 import pytest
 
 from experiments import runtime, showcase
+from experiments.boxworld import episodes, measures, video
 from experiments.boxworld import showcase as boxworld
 from experiments.kinship import showcase as kinship
 from experiments.llrnn import showcase as llrnn
 from experiments.mathematics import showcase as mathematics
 from experiments.registry import EXPERIMENTS
+from simplicial import win_rates
 from tests.experiments.pages import read_page
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -64,6 +68,36 @@ def test_one_model_of_each_paper_is_shown():
     assert sorted(shown) == ["boxworld", "kinship", "llrnn", "mathematics"]
 
 
+def test_boards_are_played_by_the_agent_and_at_random(tmp_path, monkeypatch):
+    """In short: what is played, and the counts and the clip of the page."""
+    asked = []
+
+    def play(policy, params, boards, config, key, cap):
+        asked.append((boards, cap))
+        ends = jnp.arange(4) < (1 if policy is measures.random_policy else 3)
+        return win_rates.Played(ends, ~ends, jnp.full(4, 7))
+
+    def first_solved(trained, key, puzzle, cap):
+        return types.SimpleNamespace(ending="solved", steps=7), None
+
+    monkeypatch.setattr(boxworld, "BOARDS", 4)
+    monkeypatch.setattr(win_rates, "play", play)
+    monkeypatch.setattr(episodes, "first_solved", first_solved)
+    monkeypatch.setattr(episodes, "virtual_views", lambda episode: ["views"])
+    monkeypatch.setattr(video, "frames", lambda episode, views: (episode.steps, views))
+    monkeypatch.setattr(video, "write_gif", lambda frames, path: (path, frames)[0])
+    stop = boxworld.showcase(tmp_path, 3)
+    assert [(row["policy"], row["boards solved"], row["boards"]) for row in stop.rows] == [
+        ("agent", "75.0%", "4"), ("random", "25.0%", "4"),
+    ]  # fmt: skip
+    (boards, cap), (same, _) = asked
+    assert (boards.player.shape[0], cap) == (4, 400)
+    assert same is boards
+    assert stop.figures == {
+        tmp_path / "episode.gif": "A new board, played by the agent: solved after 7 steps."
+    }
+
+
 @pytest.mark.slow
 def test_an_agent_solves_new_boards(tmp_path, monkeypatch):
     monkeypatch.setattr(boxworld, "BOARDS", 20)
@@ -76,7 +110,6 @@ def test_an_agent_solves_new_boards(tmp_path, monkeypatch):
     assert re.search(r"solved after \d+ steps", caption)
 
 
-@pytest.mark.slow
 def test_questions_are_answered_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(mathematics, "QUESTIONS", 12)
     stop = mathematics.showcase(tmp_path, 3)
@@ -91,7 +124,6 @@ def test_questions_are_answered_and_counted(tmp_path, monkeypatch):
     assert int(digits[1]) >= 10  # .99 after training
 
 
-@pytest.mark.slow  # copying is the default test of a released model at work
 def test_kinship_of_new_families_is_inferred(tmp_path, monkeypatch):
     monkeypatch.setattr(kinship, "PROBLEMS", 3)
     first, other = (kinship.showcase(tmp_path, seed) for seed in (3, 4))

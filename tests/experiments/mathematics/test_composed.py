@@ -66,7 +66,10 @@ def test_compositions_are_divided_and_test_questions_are_new():
         training, test = (list(source.questions(split, module)) for split in ("train", "interpolate"))
         assert (len(training), len(test)) == (900, 60)
         assert not {question for question, _ in training} & {question for question, _ in test}
-    (first, *_), rng = source.questions("interpolate", "second_of_product"), random.Random("5/second_of_product")
+    (first, *_), rng = (
+        source.questions("interpolate", "second_of_product"),
+        random.Random("5/second_of_product"),
+    )
     assert first == composed.compose("second", "product", rng)
     again = dataclasses.replace(source, train=3)
     assert list(again.questions("interpolate", "sum_of_sum")) == test
