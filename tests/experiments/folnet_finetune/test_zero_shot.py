@@ -158,3 +158,12 @@ def test_mistakes_are_usage_errors(monkeypatch):
     monkeypatch.setattr(zero_shot.flags, "FLAGS", types.SimpleNamespace(flag_values_dict=dict))
     with pytest.raises(app.UsageError, match=r"^a b$"):
         zero_shot.main()
+
+
+def test_a_missing_library_is_named(checkpoint, glue, monkeypatch):
+    def require(tasks):
+        raise ImportError("the metrics need a library")
+
+    monkeypatch.setattr(zero_shot.task_metrics, "require", require)
+    found = zero_shot.missing(checkpoint, checkpoint / "vocab.txt", glue, ["sst2"])
+    assert "the metrics need a library" in found

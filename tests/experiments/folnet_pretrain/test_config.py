@@ -9,6 +9,7 @@ from experiments import runtime
 from experiments.folnet_pretrain.config import get_config
 from experiments.folnet_pretrain.train import make_init
 from folnet import FOLNetConfig, table3
+from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.folnet_pretrain.small import MODEL, small, with_data, write_text
 
 PRESETS = ("quick", "base_16gb", "base_160gb", "large_160gb", "ablation", "bert")
@@ -109,6 +110,24 @@ def test_the_baseline_has_as_many_parameters(source):
     assert rates[:2] == rates[2:]
     linear = dataclasses.replace(config, schedule="linear").for_baseline(seconds=7.5)
     assert (linear.steps, linear.max_seconds) == (100, 0)
+    transformer = dataclasses.replace(config, model=config.for_baseline().model)
+    with pytest.raises(ValueError, match=r"model.name: got 'transformer', expected 'folnet' for a baseline"):
+        transformer.for_baseline()
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_vocabulary_is_a_file_or_a_folder(source, tmp_path, lowercase):
+    """A folder says whether text is lowercased."""
+    config = small(source).data
+    made = WordPieceTokenizer.train(["some words of a text"], 40, lowercase=lowercase)
+    made.save(tmp_path / "vocab.txt")
+    made.save_pretrained(tmp_path / "folder")
+    for path in ("vocab.txt", "folder"):
+        of = dataclasses.replace(config, vocabulary=str(tmp_path / path), lowercase=lowercase)
+        found = of.tokenizer_of([])
+        assert (found.vocabulary, found.lowercase) == (made.vocabulary, lowercase)
+    with pytest.raises(ValueError, match=f"data.lowercase: got {not lowercase}, expected {lowercase}"):
+        dataclasses.replace(of, lowercase=not lowercase).tokenizer_of([])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -142,3 +143,8 @@ def test_a_run_that_needs_more_than_facts_is_refused(tmp_path):
         ValueError, match=r"--run: got .* with pairs\.read=False .* expected one whose model says"
     ):
         clauses.of_run(tmp_path / "run")
+
+
+def test_a_released_model_that_does_not_answer_for_pairs_is_refused():
+    with pytest.raises(ValueError, match=r"--run: got .*jmc.atp, a run with pairs.read=False"):
+        clauses.of_run(Path("kinship/jmc.atp"))

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from experiments import baselines
 from experiments.kinship import load, measures, pairs, parts, train
@@ -106,6 +107,25 @@ def test_facts_are_seen(name):
     for row in range(len(plain)):
         got, want = (between_people(array, batch, row) for array in (blanked, plain))
         np.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_a_fact_is_another_relation_the_other_way_round():
+    """Edges from y to x have ids of their own, after those from x to y."""
+    model, params, batch = made(looped(parts.EDGE_TRANSFORMER))
+    seen = []
+
+    def record(call, args, kwargs, context):
+        if context.module.name == "edges" and context.method_name == "__call__":
+            seen.append(args[0])
+        return call(*args, **kwargs)
+
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "relation_ids")}
+    with nn.intercept_methods(record):
+        measures.apply(model, params, inputs)
+    ids = np.asarray(batch["relation_ids"])
+    turned = np.swapaxes(ids, 1, 2)
+    expected = np.where(ids >= 0, ids, np.where(turned >= 0, turned + model.config.relation_vocab_size, -1))
+    np.testing.assert_array_equal(seen[0], expected)
 
 
 class Turned(kinship.Kinship):

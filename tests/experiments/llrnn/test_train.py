@@ -211,3 +211,20 @@ def test_eight_devices_train_as_one_in_all_modes():
     assert set(eight) == {"jit", "shard_map", "pmap"}
     for name, params in eight.items():
         np.testing.assert_allclose(params, one["jit"], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_config_with_restarts_has_starts_that_are_not_measured(tmp_path, monkeypatch):
+    fitted = []
+    monkeypatch.setattr(
+        train, "_fit", lambda config, workdir, *_, measured: fitted.append((workdir, measured))
+    )
+
+    def search(config, workdir, fit):
+        for path in (workdir / train.restarts.STARTS / "0", workdir):
+            fit(config, path, dict)
+        return config, workdir
+
+    monkeypatch.setattr(train.restarts, "train", search)
+    config = short(restarts=2, restart_steps=2, steps=4, log_every=2)
+    assert train.train(config, tmp_path) == (config, tmp_path)
+    assert fitted == [(tmp_path / train.restarts.STARTS / "0", False), (tmp_path, True)]

@@ -13,6 +13,7 @@ import optax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+from experiments.runtime import checkpoints as module
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, checksum
 from experiments.runtime.training import TrainState
 
@@ -230,3 +231,11 @@ def test_checksum_shows_a_changed_bit_and_exchanged_rows(change):
     other = make_state(1)
     other.params["dense"]["kernel"] = change(other.params["dense"]["kernel"])
     assert checksum(state) != checksum(other)
+
+
+def test_content_that_differs_from_what_was_saved_is_damage(saved, monkeypatch):
+    """Of files that can be read; what is computed of it is not what was recorded."""
+    computed = module.checksum_with
+    monkeypatch.setattr(module, "checksum_with", lambda *of: computed(*of) ^ 1)
+    with pytest.raises(CheckpointError, match=r"checksum mismatch"):
+        reopen(saved)

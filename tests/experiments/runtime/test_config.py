@@ -8,6 +8,7 @@ import pytest
 import regression  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
+from experiments.runtime import launching
 from experiments.runtime.config import check_types
 from experiments.runtime.launching import config_file
 
@@ -105,3 +106,16 @@ def test_a_file_of_ones_own_is_taken_as_it_is():
 def test_a_run_is_over_after_its_steps_or_its_seconds():
     assert [Config(steps=9).is_over(step, 1e6) for step in (8, 9)] == [False, True]
     assert [Config(steps=9, max_seconds=2.5).is_over(3, seconds) for seconds in (2.4, 2.5)] == [False, True]
+
+
+def test_a_config_without_a_value_is_left_to_the_parser_of_flags():
+    given = ["program", "--config=quick", "--config", "quick", "--config"]
+    found = launching._with_files(regression.EXPERIMENT, given)
+    assert [value.rpartition(":")[2] for value in found] == [
+        "program",
+        "quick",
+        "--config",
+        "quick",
+        "--config",
+    ]
+    assert all(value.endswith("regression_config.py:quick") or value in given for value in found[1:])

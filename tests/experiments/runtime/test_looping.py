@@ -240,3 +240,8 @@ def test_a_run_ends_when_it_is_told_to_and_is_over_then(tmp_path):
     options["stop"] = None
     more = runtime.loop(of, Counting(), workdir=tmp_path / "run", **options)
     assert (more.step, "stopped" in more.summary) == (20, False)
+
+
+def test_a_long_session_is_not_over():
+    """Its seconds are counted from its start."""
+    assert runtime.loop(config(session_seconds=100.0), Counting(), workdir=None, quiet=True).step == 10
