@@ -1,5 +1,6 @@
 """Kernels are proven before they are used: right ones that are faster are taken, all others never."""
 
+import importlib
 import json
 import threading
 import time
@@ -230,3 +231,11 @@ def test_calls_in_text():
     ]  # fmt: skip
     for text in proving.MODELS:
         proving.parsed(text)
+
+
+def test_the_program_works_as_a_process_of_a_proof(monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(proving, "work", given.append)
+    program = importlib.import_module("kernels.prove")
+    assert program.main(["--worker", str(tmp_path / "call")]) == 0
+    assert given == [tmp_path / "call"]

@@ -1,6 +1,7 @@
 """Conversion of the authors' checkpoints: names, files in both formats, round trips."""
 
 import collections
+import contextlib
 from typing import Any
 
 import chex
@@ -126,6 +127,15 @@ def test_all_that_does_not_fit_is_named_at_once():
     with pytest.raises(ValueError, match="state_dict: does not fit TPTransformer") as caught:
         convert.from_torch(changed(**wrong), num_heads=4)
     assert [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]] == list(wrong)
+
+
+@pytest.mark.parametrize(("change", "fits"), [(0.005, True), (-0.005, True), (0.02, False), (-0.02, False)])
+def test_a_table_of_positions_may_be_rounded_only(change, fits):
+    table = np.array(small.recorded_state("tp_transformer")[convert.POSITIONS])
+    table[0, 3, 2] += change
+    expected = pytest.raises(ValueError, match=r"expected the sinusoids of \(2\)")
+    with contextlib.nullcontext() if fits else expected:
+        convert.from_torch(changed(**{convert.POSITIONS: table}), num_heads=4)
 
 
 def test_heads_that_do_not_fit():

@@ -178,3 +178,14 @@ def test_no_questions_have_no_answers():
     params, source = draw(model), tokens(0, 5)
     assert greedy(model, params, source, max_length=3).shape == (0, 4)
     assert beams(model, params, source, max_length=3, beams=2, cache=False).tokens.shape == (0, 2, 4)
+
+
+def test_there_are_no_more_answers_than_symbols():
+    """Of one symbol; the other hypotheses are padding from their start on."""
+    model = build(TPTransformer)
+    count = model.vocab_size + 2
+    found = jax.device_get(beams(model, draw(model, **VARIED), padded(2, 6), beams=count, max_length=1))
+    there = np.isfinite(found.log_probabilities)
+    assert 1 < there.sum(axis=1).min() < count
+    np.testing.assert_array_equal(found.tokens[~there], PAD)
+    np.testing.assert_array_equal(found.tokens[there][:, 0], START)

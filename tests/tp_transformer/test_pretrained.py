@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from tests.tp_transformer.small import MODELS, build, draw, tokens
-from tp_transformer import TPTransformer, Transformer, decoding
+from tp_transformer import TPTransformer, Transformer, decoding, pretrained
 from tp_transformer.mathematics import Vocabulary
 from tp_transformer.mathematics.vocabulary import INFERRED
 from tp_transformer.model import EncoderDecoder
@@ -169,3 +169,19 @@ def test_a_damaged_vocabulary_is_named(saved, changes):
 def test_another_architecture_is_refused_by_its_own_class(saved):
     with pytest.raises(ValueError, match="got architecture 'TPTransformer', expected 'Transformer'"):
         Transformer.from_pretrained(saved[0])
+
+
+def test_what_is_pushed_is_what_is_saved(monkeypatch):
+    """tests/logic_zoo/test_hub.py has a hub; here is what goes there."""
+    model = build(TPTransformer)
+    params, sent = draw(model), {}
+
+    def push(directory, name, **how):
+        found, again = TPTransformer.from_pretrained(directory)
+        sent[name] = (found == model, how)
+        chex.assert_trees_all_equal(again, params)
+        return "there"
+
+    monkeypatch.setattr(pretrained.hub, "push", push)
+    assert model.push_to_hub(params, "user/model", message="new", private=True) == "there"
+    assert sent == {"user/model": (True, {"message": "new", "private": True})}
