@@ -219,6 +219,20 @@ def flags_of(monkeypatch, tmp_path, **given):
     monkeypatch.setattr(program.flags, "FLAGS", type("Values", (), values | given))
 
 
+def test_the_program_prints_step_times(tmp_path, monkeypatch, capsys):
+    def step_times(comparison, experiment, *, steps):
+        assert (comparison, experiment) == DECLARED["llrnn.copy"]
+        return {"one": steps / 800, "two": 1.0}
+
+    monkeypatch.setattr(claiming, "step_times", step_times)
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], step_times=100)
+    program.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "llrnn.copy, one: step_seconds=0.125",
+        "llrnn.copy, two: step_seconds=1",
+    ]
+
+
 def test_the_program_runs_what_is_chosen_in_the_time_given(tmp_path, monkeypatch, capsys):
     """`--all` leaves out what needs data from outside; the seconds are those of all comparisons together."""
     calls = []

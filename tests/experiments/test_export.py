@@ -72,6 +72,26 @@ def test_the_file_is_named_after_the_run_in_a_directory(tmp_path):
     assert export.target_of("runs/one/", str(tmp_path)) == tmp_path / "one.jaxmodel"
 
 
+def test_what_the_program_exports(tmp_path, monkeypatch, capsys):
+    """In this process: what the flags choose, and the line that it prints."""
+    values = flags(run="runs/one", to=str(tmp_path), step=3, seed=1, new_tokens=7)
+    opened, exported = [], []
+
+    def export_to(model, path, options):
+        exported.append((model, options))
+        path.write_bytes(bytes(1_500_000))
+        return {"kind": "an agent"}
+
+    monkeypatch.setattr(export.flags, "FLAGS", values)
+    monkeypatch.setattr(export, "open_model", lambda run, **chosen: opened.append((run, chosen)) or "model")
+    monkeypatch.setattr(export, "export_model", export_to)
+    export.main()
+    assert opened == [("runs/one", {"step": 3, "seed": 1, "new_tokens": 7})]
+    assert exported == [("model", Options())]
+    where = tmp_path / "one.jaxmodel"
+    assert capsys.readouterr().out == f"{where}: an agent, 1.50 MB, for {', '.join(PLATFORMS)}\n"
+
+
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "experiments.export", *arguments],
