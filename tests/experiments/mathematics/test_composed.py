@@ -42,6 +42,14 @@ def test_answers_are_right(pair):
     assert places == set(range(composed.FUNCTIONS[pair[0]].form.count("{}")))
 
 
+def test_the_largest_numbers_are_asked():
+    """Up to 20, either sign; of products up to 9."""
+    rng = random.Random(0)
+    for pair, largest in ((("sum", "sum"), 20), (("product", "product"), 9)):
+        texts = " ".join(composed.compose(*pair, rng).question for _ in range(300))
+        assert max(int(number) for number in re.findall(r"\d+", texts)) == largest
+
+
 def test_ties_are_not_asked():
     """Neither two equal numbers nor two equally close ones."""
     second, closest = (composed.FUNCTIONS[name].value for name in ("second", "closest"))

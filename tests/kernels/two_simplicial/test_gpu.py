@@ -300,6 +300,12 @@ def test_real_shapes_are_cut_by_their_memory_only(shape, dtype):
         assert plan.launches[-1].grid[0] * tiling.warpgroups >= 256
 
 
+def test_blocks_of_64_keys_are_taken():
+    arrays = structs(Shape("", 1, 2, 900, 64, 48), jnp.bfloat16)
+    plan = gpu.plan("forward", UNSIGNED, *arrays, chip=chips.HOPPER, blocks={"k": 64, "j": 2, "stages": 2})
+    assert {(tiling.k_block, tiling.j_block) for tiling in plan.tilings.values()} == {(64, 2)}
+
+
 def test_a_chunk_of_a_large_batch_is_cut_by_its_memory():
     """Its sums and products take at most the bytes that a chunk has, and its slices fill a pipeline."""
     shape = Shape("", 512, 2, 900, 64, 48)
