@@ -51,6 +51,17 @@ def test_declared_baselines_are_the_matched_ones():
     assert two[1] == dataclasses.replace(two[0], model=matched)
 
 
+@pytest.mark.parametrize("name", DECLARED)
+def test_errors_are_better_if_lower_and_all_else_if_higher(name):
+    comparison = DECLARED[name][0]
+    measured = [(claim.value, claim.higher_is_better) for claim in comparison.claims]
+    if comparison.search_by:
+        measured.append((comparison.search_by, comparison.search_higher_is_better))
+    for value, higher_is_better in measured:
+        of_errors = any(word in value for word in ("error", "loss", "bits"))
+        assert higher_is_better is not of_errors, value
+
+
 def test_ids_are_unique():
     """No two claims of all rooms have the same id."""
     ids = [claim.id for comparison, _ in DECLARED.values() for claim in comparison.claims]
