@@ -126,9 +126,7 @@ def page(
     passed = machine.markdown(("tests", "files", "seconds"), rows)
     made = head["machine"]
     left_out = ", ".join(f"`{path}`" for path in head["left_out"])
-    without = f"Without PyTorch their tests are skipped, so these are left out: {left_out}.\n" * bool(
-        left_out
-    )
+    without = f"Their tests are skipped without PyTorch: {left_out} are left out.\n" if left_out else ""
     listed = []
     for name, title in (("survived", "Not noticed"), ("equivalent", "Equivalent")):
         for line in lines:

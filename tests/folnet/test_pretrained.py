@@ -12,6 +12,7 @@ import safetensors.numpy
 
 import folnet
 from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters, pretrained
+from tests import pushed
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -239,16 +240,5 @@ def test_words_are_added_and_removed(size):
 
 
 def test_what_is_pushed_is_what_is_saved(monkeypatch):
-    """tests/logic_zoo/test_hub.py has a hub; here is what goes there."""
     model = folnet.FOLNetForMaskedLM(CONFIG)
-    params, sent = small.draw(model), {}
-
-    def push(directory, name, **how):
-        found, again = folnet.FOLNetForMaskedLM.from_pretrained(directory)
-        sent[name] = (found == model, how)
-        chex.assert_trees_all_equal(again, params)
-        return "there"
-
-    monkeypatch.setattr(pretrained.hub, "push", push)
-    assert model.push_to_hub(params, "user/model", message="new", private=True) == "there"
-    assert sent == {"user/model": (True, {"message": "new", "private": True})}
+    pushed.check(monkeypatch, pretrained.hub, model, small.draw(model))

@@ -10,6 +10,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from tests import pushed
 from tests.tp_transformer.small import MODELS, build, draw, tokens
 from tp_transformer import TPTransformer, Transformer, decoding, pretrained
 from tp_transformer.mathematics import Vocabulary
@@ -172,16 +173,5 @@ def test_another_architecture_is_refused_by_its_own_class(saved):
 
 
 def test_what_is_pushed_is_what_is_saved(monkeypatch):
-    """tests/logic_zoo/test_hub.py has a hub; here is what goes there."""
     model = build(TPTransformer)
-    params, sent = draw(model), {}
-
-    def push(directory, name, **how):
-        found, again = TPTransformer.from_pretrained(directory)
-        sent[name] = (found == model, how)
-        chex.assert_trees_all_equal(again, params)
-        return "there"
-
-    monkeypatch.setattr(pretrained.hub, "push", push)
-    assert model.push_to_hub(params, "user/model", message="new", private=True) == "there"
-    assert sent == {"user/model": (True, {"message": "new", "private": True})}
+    pushed.check(monkeypatch, pretrained.hub, model, draw(model))

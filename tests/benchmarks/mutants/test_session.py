@@ -81,7 +81,7 @@ def test_strong_tests_kill_and_weak_ones_let_survive(project, opened, tmp_path):
     assert "| toy | 5 | 3 | 0 | 0 | 2 | 60.0 % |" in page
     assert "-    return a - b\n+    return a + b\n" in page
     assert page.count("Not explained yet.") == 2
-    assert "so these are left out: `toy/pytorch/model.py`.\n" in page
+    assert "without PyTorch: `toy/pytorch/model.py` are left out.\n" in page
 
     file = tmp_path / "explained.toml"
     dropped = next(
