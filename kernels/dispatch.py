@@ -20,6 +20,7 @@ The rules:
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -332,8 +333,8 @@ def _has_batch(operation: Operation, direction: str, tree) -> list[bool]:
     flags = [*operation.batch_axis, True, True]  # the arrays, out and residual
     if direction == "tangent":
         flags += operation.batch_axis[: operation.differentiable]
-    flags += [True] * (len(operands) - len(flags))  # cotangents
-    return [flag for operand, flag in zip(operands, flags, strict=False) if operand is not None]
+    with_cotangents = itertools.chain(flags, itertools.repeat(True))
+    return [flag for operand, flag in zip(operands, with_cotangents, strict=False) if operand is not None]
 
 
 batching.primitive_batchers[kernel_p] = _batch

@@ -74,11 +74,8 @@ def append(chip: str, proof: Proof) -> None:
     file = path(chip)
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"chip": chip, **dataclasses.asdict(proof)}) + "\n"
-    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, line.encode())
-    finally:
-        os.close(handle)
+    with file.open("ab", buffering=0) as handle:
+        handle.write(line.encode())
 
 
 def find(

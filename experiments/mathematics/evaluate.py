@@ -203,25 +203,22 @@ class Answers:
         if not self._path.exists():
             with whole(self._path) as temporary:
                 temporary.write_text(json.dumps(self._head) + "\n", encoding="utf-8")
-        with self._path.open("a", encoding="utf-8") as file:
-            for batch in batches:
-                valid = batch.valid
-                indices = batch.index[valid].tolist()
-                before = [row["index"] for row in self._rows[place : place + len(indices)]]
-                if before != indices[: len(before)]:
-                    raise ValueError(
-                        f"{self._path}: got answers in another order, expected that of the batches"
-                    )
-                place += len(indices)
-                if len(before) == len(indices):
-                    continue
-                found, right = measures.answered(trained.model, trained.params, batch, beams)
-                texts = map(trained.vocabulary.decode, np.asarray(found)[valid])
-                answers = zip(indices, texts, np.asarray(right)[valid].tolist(), strict=True)
-                fresh = [dict(zip(ROW, answer, strict=True)) for answer in answers][len(before) :]
+        for batch in batches:
+            valid = batch.valid
+            indices = batch.index[valid].tolist()
+            before = [row["index"] for row in self._rows[place : place + len(indices)]]
+            if before != indices[: len(before)]:
+                raise ValueError(f"{self._path}: got answers in another order, expected that of the batches")
+            place += len(indices)
+            if len(before) == len(indices):
+                continue
+            found, right = measures.answered(trained.model, trained.params, batch, beams)
+            texts = map(trained.vocabulary.decode, np.asarray(found)[valid])
+            answers = zip(indices, texts, np.asarray(right)[valid].tolist(), strict=True)
+            fresh = [dict(zip(ROW, answer, strict=True)) for answer in answers][len(before) :]
+            with self._path.open("a", encoding="utf-8") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in fresh))
-                file.flush()
-                self._rows += fresh
+            self._rows += fresh
         if len(self._rows) != self.total:
             raise ValueError(f"{self._path}: got {len(self._rows)} answers, expected {self.total}")
         return sum(row["right"] for row in self._rows)

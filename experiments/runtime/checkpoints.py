@@ -12,7 +12,6 @@ import gc
 import json
 import logging as stdlib_logging
 import shutil
-import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def _checksum_on_host(leaves: list[np.ndarray]) -> int:
             of_leaf = np.uint32(0)
             for start in range(0, words.size, BLOCK):
                 block = words[start : start + BLOCK].astype(np.uint32)
-                place = places[: block.size] + np.uint32(2 * start & 0xFFFFFFFF)
+                place = places[: block.size] + (2 * start & 0xFFFFFFFF)
                 of_leaf += np.sum(block * place, dtype=np.uint32)
             total += np.uint32(2 * index + 1) * of_leaf
     return int(total)
@@ -249,8 +248,7 @@ class Checkpoints:
                 reason = processes.first_line(error)[:300]
             # Orbax reads arrays concurrently. When one fails, asyncio logs pages of errors of the others once
             # they are garbage-collected; collecting them here, with the log off, hides them.
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-                gc.collect()
+            gc.collect()
             return None, reason
         finally:
             logger.setLevel(level)

@@ -173,7 +173,7 @@ def backward(
 
 def _softmax(config, kernel_logits, mask, lse, start, stop, first, end):
     """S at the rows start..stop and the columns first..end, from the log-sum-exp."""
-    part = kernel_logits[:, :, start:stop, first:end].astype(lse.dtype)
+    part = kernel_logits[:, :, start:stop, first:end]
     part = _masked(config_of(config, start - first), part, cut(mask, start, stop, first, end))
     return jnp.exp(part - lse[:, :, start:stop, None])
 

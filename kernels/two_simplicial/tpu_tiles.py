@@ -280,7 +280,7 @@ def values(spec: Spec, r: SimpleNamespace) -> None:
             w = w * allowed[:, j : j + 1]
         rows, width = slice(j * second, (j + 1) * second), w.shape[1]
         for n, part in enumerate(spec.exact(w)[: r.w_tile.shape[1] // width]):
-            r.w_tile[rows, n * width : (n + 1) * width] = part.astype(spec.dtype)
+            r.w_tile[rows, n * width : (n + 1) * width] = part
 
 
 @dataclass(frozen=True)

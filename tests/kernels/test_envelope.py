@@ -24,6 +24,7 @@ from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
 FEW = (0, 1, 2, 5, 6, 8, 12, 14, 17, 22, 25, 26, 36)
 """Seeds of calls of every operation for either kind of chip, and of calls refused for each reason."""
 MANY = 500
+OPERATIONS = (two_simplicial.OPERATION, trans.OPERATION, trilinear.OPERATION)
 WITHOUT_KERNELS = ("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA B200", "TPU v4", "TPU7x")
 KINDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "TPU v5 lite", "TPU v5", "TPU v6 lite")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -238,6 +239,21 @@ def test_draws_reach_all_that_they_should():
     two = [d for d in found if d.operation is two_simplicial.OPERATION]
     assert {d.config.logit for d in two} == {"unsigned", "trilinear", "signed"}
     assert {d.chip.kind for d in found} == {*KINDS, *WITHOUT_KERNELS}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_the_first_axis_is_the_batch_where_an_operation_says_so(operation):
+    calls = (draw(seed) for seed in range(MANY) if draw(seed).operation is operation)
+    call = next(call for call in calls if not call.avals[operation.differentiable :] or None in call.avals)
+
+    def batch(times):
+        avals = [
+            x and jax.ShapeDtypeStruct((times * x.shape[0], *x.shape[1:]) if has_batch else x.shape, x.dtype)
+            for x, has_batch in zip(call.avals, operation.batch_axis, strict=True)
+        ]
+        return jax.eval_shape(functools.partial(operation.reference, call.config), *avals)[0].shape[0]
+
+    assert batch(3) == 3 * batch(1)
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3], *WITHOUT_KERNELS])

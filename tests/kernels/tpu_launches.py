@@ -1,10 +1,12 @@
 """What the plans of TPU kernels promise, compared with what is run: shared by the operations' tests."""
 
 import functools
+import itertools
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from kernels import chips
 from kernels.plans import Launch
@@ -13,7 +15,7 @@ CHIPS = [chips.TPUS[kind] for kind in ("TPU v5e", "TPU v5p", "TPU v6e")]
 
 
 def run_by(function: Any, *avals: Any) -> list[Launch]:
-    """Traces a function, and returns the kernels that it calls."""
+    """Traces a function, and returns the kernels that it calls, whose blocks must lie inside their arrays."""
     return list(_calls(jax.make_jaxpr(function)(*avals).jaxpr))
 
 
@@ -21,12 +23,23 @@ def _calls(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
             params = equation.params
+            for operand in params["grid_mapping"].block_mappings:
+                _assert_inside(params["grid_mapping"].grid, operand)
             limit = params["compiler_params"].vmem_limit_bytes
             yield Launch(str(params["name"]), params["grid_mapping"].grid, limit)
             continue
         for inner in equation.params.values():
             if isinstance(inner, ClosedJaxpr):
                 yield from _calls(inner.jaxpr)
+
+
+def _assert_inside(grid, operand):
+    """Of the blocks at the corners of the grid: a block may end outside, but not begin there."""
+    for corner in itertools.product(*({0, size - 1} for size in grid)):
+        place = jaxpr_as_fun(operand.index_map_jaxpr)(*map(np.int32, corner))
+        for index, block, size in zip(place, operand.block_shape, operand.array_aval.shape, strict=True):
+            start = int(index) * getattr(block, "block_size", 1)
+            assert 0 <= start < size, (operand.origin, corner, operand.array_aval.shape)
 
 
 def assert_planned(backend: Any, config: Any, arrays: Any, outputs: Any, **options: Any) -> None:

@@ -108,9 +108,10 @@ def test_bfloat16_caches_bfloat16():
     """Keys and values keep their compute dtype, and answers have the source's dtype."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
     assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
-    decode = functools.partial(decoding.greedy_decode, model, max_length=3, **SYMBOLS)
-    found = jax.eval_shape(decode, draw(model), tokens(2, 5).astype(jnp.int16))
-    assert found.dtype == jnp.int16
+    for function in (decoding.greedy_decode, decoding.beam_search):
+        decode = functools.partial(function, model, max_length=3, **SYMBOLS)
+        found = jax.eval_shape(decode, draw(model), tokens(2, 5).astype(jnp.int16))
+        assert getattr(found, "tokens", found).dtype == jnp.int16
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from experiments.baselines import (
     DeltaNetCell,
     DeltaProductCell,
     FullMatrixCell,
+    MLPOperatorCell,
     RecurrentEncoder,
 )
 from experiments.baselines import linear_rnn as lin
@@ -291,6 +292,16 @@ def test_half_precision():
         encoder = RecurrentEncoder(cell.copy(dtype=jnp.bfloat16), hidden=4, dtype=jnp.bfloat16)
         inputs = jax.ShapeDtypeStruct((B, N, D), jnp.bfloat16)
         assert jax.eval_shape(encoder.init_with_output, jax.random.key(0), inputs)[0].dtype == jnp.bfloat16
+
+
+def test_a_state_keeps_its_dtype():
+    """Of a compute dtype that is wider, so that states of 16 bits can be carried through a scan."""
+    cells = (*(cell for name, cell in CELLS.items() if name != "lstm"), MLPOperatorCell(4, 3, 5))
+    for cell in cells:
+        carry = cell.initialize_carry(jax.random.key(0), (B, D))
+        carry = jax.tree.map(lambda x: x.astype(jnp.bfloat16), carry)
+        (new, _), _ = jax.eval_shape(cell.init_with_output, jax.random.key(0), carry, INPUTS[:, 0])
+        assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("bfloat16")}, cell
 
 
 def test_a_cell_of_llrnn_fits():

@@ -95,7 +95,8 @@ def test_attention_over_the_board(episode):
             weights = maps[time]
             np.testing.assert_array_equal(drawn(axes), episodes.spotlight(episode.pictures[time], weights))
             assert f"peak {weights.max():.2f}" in axes.get_xlabel()
-            assert len(axes.texts) == (weights >= pictures.WRITTEN).sum()
+            assert len(axes.texts) == len(axes.patches) == (weights >= pictures.WRITTEN).sum()
+            assert not any(frame.get_fill() for frame in axes.patches)  # which would hide the tile
             for text in axes.texts:  # on the tile that the weight belongs to
                 x, y = text.get_position()
                 wanted = weights[int(y) - 1, int(x) - 1]

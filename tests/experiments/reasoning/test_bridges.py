@@ -93,7 +93,14 @@ def test_the_measure_counts_each_length(monkeypatch):
     monkeypatch.setattr(bridges, "TEST_BATCHES", 2)
     monkeypatch.setattr(bridges, "TEST_BATCH", 4)
     lengths = jnp.asarray([1, 2, 3, 2])
-    monkeypatch.setattr(bridges, "draw", lambda key, count: (lengths, lengths, lengths))
+    keys: list[jax.Array] = []
+
+    def draw(key, count):
+        del count
+        jax.debug.callback(keys.append, jax.random.key_data(key))
+        return lengths, lengths, lengths
+
+    monkeypatch.setattr(bridges, "draw", draw)
 
     class OnlyTwo:
         def apply(self, variables, pictures):
@@ -103,3 +110,7 @@ def test_the_measure_counts_each_length(monkeypatch):
     monkeypatch.setattr(bridges, "BoxFinder", lambda config: OnlyTwo())
     found = bridges.make_evaluate(SMALL)({})
     assert found == {"right": 0.5, "right/1": 0.0, "right/2": 1.0, "right/3": 0.0}
+    # Seeds of runs are below 2^31, so no board of a training was drawn with these keys.
+    expected = jax.random.key_data(jax.random.split(jax.random.key(2**31), 2))
+    found, wanted = (sorted(map(tuple, np.asarray(all_keys))) for all_keys in (keys, expected))
+    np.testing.assert_array_equal(found, wanted)

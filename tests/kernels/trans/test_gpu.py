@@ -301,6 +301,13 @@ def test_candidates_are_planned_as_they_are(shape):
             assert plan.sizes["held"] >= -(-shape.columns // 64)
 
 
+def test_a_second_warpgroup_has_rows_of_the_larger_piece_of_work():
+    wide, high = (Shape("", 1, 1, rows, columns, 64) for rows, columns in ((64, 128), (128, 64)))
+    for shape in (wide, high):
+        assert planned("backward", shape).sizes["warpgroups"] == 2
+    assert [planned("forward", shape).sizes["warpgroups"] for shape in (wide, high)] == [1, 2]
+
+
 def test_rows_are_held_as_long_as_they_fit():
     held = [planned("forward", Shape("", 1, 1, tokens, tokens, tokens)).holds for tokens in (512, 1280, 2000)]
     assert held == [True, True, False]

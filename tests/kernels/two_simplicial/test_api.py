@@ -35,6 +35,7 @@ def zeros(*shape):
 BAD = {
     "rank of query": ({"query": zeros(5, 6)}, r"query: got shape \(5, 6\), expected \[\.\.\., N, H, D\]"),
     "rank of key1": ({"key1": zeros(3, 6)}, r"key1: got shape \(3, 6\)"),
+    "rank of value": ({"value": zeros()}, r"value: got shape \(\), expected \[\.\.\., M, H, E\]"),
     "batch of key1": ({"key1": zeros(3, 3, 2, 6)}, r"key1: got shape \(3, 3, 2, 6\).*\(2, 3, 2, 6\)"),
     "heads of key1": ({"key1": zeros(2, 3, 1, 6)}, r"key1: got .*\(2, 3, 2, 6\)"),
     "features of key1": ({"key1": zeros(2, 3, 2, 5)}, r"key1: got .*\(2, 3, 2, 6\)"),

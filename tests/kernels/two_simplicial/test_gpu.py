@@ -100,6 +100,12 @@ def test_every_mask_degenerate_vectors_and_default_blocks():
             check(config, each, tolerance=2e-2)
 
 
+def test_64_keys_are_tried_at_once_where_they_are_whole():
+    for keys, tried in ((64, True), (72, False), (96, False), (128, True)):
+        found = gpu.block_candidates(UNSIGNED, *cases.arrays(Shape("", 1, 1, 2, keys, 3)))["forward"]
+        assert ({"k": 64, "j": 2, "stages": 2} in found) == tried
+
+
 @pytest.mark.slow
 def test_all_block_sizes():
     shape = Shape("blocks", batch=1, heads=1, queries=70, keys=64, features=6)

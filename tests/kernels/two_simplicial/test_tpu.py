@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import plans
-from kernels.two_simplicial import api, reference, shapes, tpu, tpu_pieces, tpu_tiles
+from kernels.two_simplicial import api, reference, shapes, tpu, tpu_layout, tpu_pieces, tpu_tiles
 from kernels.two_simplicial.reference import LOGITS, Config
 from kernels.two_simplicial.shapes import Shape
 from tests.kernels import tpu_launches
@@ -237,6 +237,14 @@ def test_vectors_of_one_number_lower_for_tpus(config):
     function = functools.partial(both_passes, config, interpret=False)
     exported = jax.export.export(jax.jit(function), platforms=["tpu"])(arrays, dout)
     assert exported.mlir_module().count("tpu_custom_call") == 4
+
+
+def test_a_mask_differs_between_queries_if_it_has_an_axis_of_them():
+    plan = tpu.plan("forward", UNSIGNED, *_shaped(shapes.TINY), chip=tpu_launches.CHIPS[0]).spec.plan
+    m = shapes.TINY.keys
+    assert tpu_layout.triple_mask(jnp.ones((1, 1, m, m), bool), plan) is None
+    two = jax.eval_shape(lambda mask: tpu_layout.triple_mask(mask, plan), jnp.ones((1, 2, m, m), bool))
+    assert (two.shape[:3], two.dtype) == ((1, plan.first, plan.second), jnp.int8)
 
 
 # ---- what it takes and refuses

@@ -85,6 +85,13 @@ def test_repairs_replace_what_they_name():
         assert repair.old not in repaired.replace(repair.new, "")
 
 
+@pytest.mark.parametrize("name", ["math", "no_such_module"])
+def test_only_source_code_is_repaired(name):
+    with pytest.raises(ImportError, match=f"{name}: got no source code, expected some to repair") as error:
+        mathematics_repairs._import_repaired(name)
+    assert error.value.name == name
+
+
 def test_an_early_import_is_refused(monkeypatch):
     """Modules that were imported earlier could not be repaired."""
     name = "mathematics_dataset.util.composition"
