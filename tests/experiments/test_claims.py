@@ -1,6 +1,7 @@
 """Tests of the claims of this repository: declarations, lines, pages, and the program over all rooms."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from experiments.runtime import claim_tables, claiming, claims
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = program.comparisons()
+DIGESTS = Path(__file__).with_suffix(".json")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,24 @@ def test_errors_are_better_if_lower_and_all_else_if_higher(name):
     for value, higher_is_better in measured:
         of_errors = any(word in value for word in ("error", "loss", "bits"))
         assert higher_is_better is not of_errors, value
+
+
+def digests() -> dict[str, str]:
+    """Returns the start of a SHA-256 of each comparison's declaration and of what its claims quote."""
+    every = {name: comparison for name, (comparison, _) in DECLARED.items()}
+    texts = {
+        name: json.dumps([one.declaration(), [claim.paper for claim in one.claims]], sort_keys=True)
+        for name, one in every.items()
+    }
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in texts.items()}
+
+
+def test_declarations_are_those_of_the_file():
+    """So that a declaration without a reported seed is not edited by accident either.
+
+    `python -m tests.experiments.test_claims` writes the file anew: it names the comparisons that changed.
+    """
+    assert digests() == json.loads(DIGESTS.read_text(encoding="utf-8"))
 
 
 def test_ids_are_unique():
@@ -330,3 +350,7 @@ runpy.run_module("experiments.claims", run_name="__main__", alter_sys=True)
     record = (tmp_path / "results" / "claims" / "llrnn.copy.jsonl").read_text()
     kinds = [json.loads(text)["kind"] for text in record.splitlines()]
     assert kinds == ["declaration"] + ["reported"] * 6
+
+
+if __name__ == "__main__":
+    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n", encoding="utf-8")

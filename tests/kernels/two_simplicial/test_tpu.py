@@ -121,6 +121,11 @@ def test_pieces_are_as_large_as_there_is_room_for():
         assert cut.examples * -(-cut.batch // cut.examples) < cut.batch + cut.examples
         return cut.examples * cut.piece_heads
 
+    # A group has the maps of its keys, [M, E, F], and for unsigned logits also [M, N] and [M, M], twice.
+    numbers = 200 * 8 * 128 + 2 * 200 * (1024 + 256)
+    examples = 3 * tpu_pieces.ROOM // (4 * numbers)
+    cut = tpu_pieces.cut_to(UNSIGNED, _shaped(Shape("", examples, 1, 1000, 200, 8, 8, 8)))
+    assert -(-cut.batch // cut.examples) == 4
     assert groups(shapes.FULL) == tpu_pieces.FEWEST
     assert groups(shapes.FULL, batch=1, heads=1) == 1
     assert groups(shapes.AGENT, batch=337) == 169  # not pieces of one: 337 is a prime
