@@ -316,9 +316,8 @@ class Tile:
                     first = pl.ds(self._row0 + self.start - step, plan.queries)
                     first = first if plan.config.causal else pl.ds(step, 1)
                     body(step, first, rows, k2, v2, bias, keys, *sums)
-                    return 0
 
-                return jax.lax.fori_loop(0, self.steps(), pairs, 0)
+                return jax.lax.fori_loop(0, self.steps(), pairs, None)
             self._copy(keys[2:], rows, far_copies, copies[-1])
             for given in sums:
                 self._copy(given[2:], rows, far_sums, copies[-1])
@@ -339,20 +338,17 @@ class Tile:
                     first = first if plan.config.causal else pl.ds(step - nearest, 1)
                     here = Keys(*near_copies, *far_copies), *(Keys(*near_sums, *far_sums) for _ in sums)
                     body(step, first, pl.ds(0, plan.second), k2, v2, bias, *here)
-                    return 0
 
-                jax.lax.fori_loop(nearest, jnp.minimum(nearest + plan.chunk, self.steps()), pairs, 0)
+                jax.lax.fori_loop(nearest, jnp.minimum(nearest + plan.chunk, self.steps()), pairs, None)
                 for given in sums:
                     self._copy(given[:2], of_chunk, near_sums, copies[-1], back=True)
-                return 0
 
-            jax.lax.fori_loop(0, jax.lax.div(self.steps() + (plan.chunk - 1), plan.chunk), chunk, 0)
+            jax.lax.fori_loop(0, jax.lax.div(self.steps() + (plan.chunk - 1), plan.chunk), chunk, None)
             for given in sums:
                 self._copy(given[2:], rows, far_sums, copies[-1], back=True)
-            return 0
 
         start, count = self.blocks()
-        jax.lax.fori_loop(0, count, block, 0)
+        jax.lax.fori_loop(0, count, block, None)
 
     def _copy(self, arrays: Any, rows: Any, copies: Any, done: Any, back: bool = False) -> None:
         """Copies some rows from main memory, or back."""

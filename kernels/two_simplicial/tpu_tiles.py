@@ -223,7 +223,7 @@ def over_products(spec: Spec, body: Callable[[Any], None]) -> None:
         body(pl.ds(pl.multiple_of(index * size, SUBLANES), size))
         return carry
 
-    jax.lax.fori_loop(0, rows // size, step, 0)
+    jax.lax.fori_loop(0, rows // size, step, None)
 
 
 def over_first(spec: Spec, body: Callable[[Array, Any], Any], carry: Any = 0) -> Any:

@@ -93,6 +93,12 @@ def test_errors_are_measured_where_squares_exceed_float16(temper, state):
     assert proving.examined(one, CHIP)["state"] == state
 
 
+def test_what_kernels_are_compared_with_has_64_bits():
+    arrays, cotangent = proving.drawn(call())
+    found = proving.in_float64(call(), arrays, cotangent)
+    assert {array.dtype for array in found} == {np.dtype("float64")}
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_a_slow_kernel_passes_but_is_not_taken():
     proof = proving.prove_call(call("slow"), CHIP)

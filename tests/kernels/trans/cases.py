@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.trans.reference import Config
 from kernels.trans.shapes import Shape
 
 # Each kind of mask by the sizes it keeps full: what models pass, and what only a careful kernel gets right.
@@ -41,6 +42,8 @@ def make(
 ) -> tuple[tuple[Any, Any, Any], Any]:
     """(kernel_logits, premise, mask), dout for a shape; arrays of NumPy, bfloat16 included.
 
+    Logits that may not be seen are large, so that none may be used, not even in the maximum of a row.
+
     Args:
         shape: the sizes.
         dtype: of all but the mask.
@@ -52,9 +55,18 @@ def make(
     kernel_logits = generator.normal(size=shape.kernel_logits) * spread
     premise = generator.normal(size=shape.premise)
     dout = generator.normal(size=(*shape.kernel_logits[:3], shape.outputs))
-    dtype = jnp.dtype(dtype)
-    arrays = kernel_logits.astype(dtype), premise.astype(dtype), make_mask(shape, mask, seed)
-    return arrays, dout.astype(dtype)
+    dtype, allowed = jnp.dtype(dtype), make_mask(shape, mask, seed)
+    kernel_logits = np.where(seen(shape.config, shape.kernel_logits, allowed), kernel_logits, 900)
+    return (kernel_logits.astype(dtype), premise.astype(dtype), allowed), dout.astype(dtype)
+
+
+def seen(config: Config, sizes: tuple[int, ...], mask: Any) -> np.ndarray:
+    """Where logits of these sizes may be seen, by the mask and of the past."""
+    where = np.ones(sizes, bool) if mask is None else np.broadcast_to(np.asarray(mask), sizes)
+    if config.causal:
+        rows, columns = sizes[2:]
+        where = where & (np.arange(columns)[None, :] <= np.arange(rows)[:, None] + config.row_offset)
+    return where
 
 
 def answers(config, arrays, dout) -> dict[str, np.ndarray]:
@@ -66,10 +78,7 @@ def answers(config, arrays, dout) -> dict[str, np.ndarray]:
     logits = np.asarray(kernel_logits).astype(np.float64)
     values = np.asarray(premise).astype(np.float64)
     weights = np.asarray(dout).astype(np.float64)
-    rows, columns = logits.shape[2:]
-    where = np.ones(logits.shape, bool) if mask is None else np.broadcast_to(np.asarray(mask), logits.shape)
-    if config.causal:
-        where = where & (np.arange(columns)[None, :] <= np.arange(rows)[:, None] + config.row_offset)
+    where = seen(config, logits.shape, mask)
     some = where.any(-1)
     top = np.where(some, np.max(logits, -1, where=where, initial=-1e300), 0.0)
     powers = np.where(where, np.exp(np.minimum(logits - top[..., None], 0)), 0.0)

@@ -44,6 +44,24 @@ def test_is_the_definition_for_one_key():
     check(UNSIGNED, cases.arrays(shapes.ONE))
 
 
+def test_a_cotangent_of_the_log_sum_exp():
+    """Which only second derivatives have."""
+    *given, mask = (jnp.asarray(a) for a in cases.arrays(shapes.TINY, mask="padding"))
+    out, lse = jax.jit(functools.partial(xla.forward, TRILINEAR))(*given, mask)
+    rng = np.random.default_rng(0)
+    dout, dlse = (jnp.asarray(rng.normal(size=x.shape), x.dtype) for x in (out, lse))
+    backward = jax.jit(functools.partial(xla.backward, TRILINEAR))
+    got = backward(*given, mask, out, lse, dout, dresidual=dlse)
+
+    @jax.jit
+    def definition(*given):
+        both = functools.partial(reference.two_simplicial_attention, TRILINEAR, mask=mask)
+        return jax.vjp(both, *given)[1]((dout, dlse))
+
+    for one, expected in zip(got, definition(*given), strict=True):
+        cases.check(one, np.asarray(expected), 1e-5)
+
+
 MASKED = pytest.mark.parametrize(
     ("config", "mask"),
     [(cases.SOFT, "some rows"), (TRILINEAR, "padding"), (SIGNED, "causal")],
