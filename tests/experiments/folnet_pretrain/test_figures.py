@@ -55,6 +55,7 @@ def test_a_picture_has_right_and_wrong_answers_of_either_model():
     assert [row[0]["word"] for row in rows] == ["0", "1", "2", "3", "4", "9", "12", "17"]
     assert [[entry["right"] for entry in row] for row in rows if row[0]["word"] == "12"] == [[False, True]]
     assert len(figures.chosen([answers({3})], 8)) == 5
+    assert figures.chosen([answers(set(range(19)))], 8)[-1][0]["word"] == "19"
     assert figures.chosen([answers(set())], 0) == []
 
 

@@ -199,6 +199,7 @@ def test_a_sum_over_nothing_is_zero():
     [
         ((5, 5), (5, 5), {}, r"kernel_logits: got shape \(5, 5\), expected \[..., H, X, A\]"),
         ((2, 5, 5), (5, 5), {}, r"premise: got shape \(5, 5\), expected \[..., H, A, Y\]"),
+        ((2, 5, 5), (), {}, r"premise: got shape \(\), expected \[..., H, A, Y\]"),
         (
             (2, 5, 5),
             (2, 4, 5),

@@ -85,6 +85,18 @@ def test_values_and_gradients_are_those_of_the_definition(dtype):
         assert error < {"float32": 1e-6, "bfloat16": 1e-2}[dtype], error
 
 
+def test_gradients_of_16_bits_are_summed_over_blocks_in_32():
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=(1, 300, 1, 2, 2)) + 1, jnp.bfloat16) for _ in range(3))
+    bias = jnp.asarray(rng.normal(size=(1, 1, 1, 2, 2)), jnp.bfloat16)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def gradient(bias, block):
+        return jax.grad(lambda bias: jnp.sum(by_rows(q, k, v, bias, None, 1.0, block=block)[0][..., 0]))(bias)
+
+    np.testing.assert_allclose(*(gradient(bias, block).astype(np.float32) for block in (1, 300)), rtol=0.01)
+
+
 def test_masked_keys_may_hold_anything():
     arrays = make(np.float32)
     hidden = [arrays[0], *(np.where(np.swapaxes(MASK, -1, -2), x, np.nan) for x in arrays[1:3]), arrays[3]]

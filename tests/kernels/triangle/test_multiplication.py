@@ -121,6 +121,7 @@ def test_the_arguments_are_those_of_cuequivariance():
         ({"p_in_weight": np.ones((D, D))}, "p_in_weight: got shape (3, 3), expected the shape = (6, 3)"),
         ({"g_out_weight": np.ones((4, D))}, "g_out_weight: got shape (4, 3), expected the shape = (5, 3)"),
         ({"mask": np.ones((B, N, 3))}, "mask: got shape (2, 4, 3), expected [..., N, N]"),
+        ({"mask": np.ones((B, N, 1))}, "mask: got shape (2, 4, 1), expected [..., N, N]"),
         ({"norm_in_bias": np.zeros(D, int)}, "norm_in_bias: got dtype int"),
         ({"eps": 0.0}, "eps: got 0.0, expected a finite number greater than 0"),
     ],

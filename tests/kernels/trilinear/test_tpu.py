@@ -55,7 +55,7 @@ def test_the_other_small_shapes():
 # Three tiles of 128, several blocks of second keys, several tiles of heads.
 TILED = (
     Shape("a window and all the past", 1, 260, 4, 2, 4, window2=2),
-    Shape("all pairs", 1, 130, 1, 1, 4, causal=False),
+    Shape("all pairs", 1, 130, 2, 2, 4, causal=False),
 )
 
 
@@ -134,7 +134,7 @@ def test_what_segments_have_for_a_position_is_summed(shape):
 # Two blocks of second keys, and two chunks of first ones, for each of two tiles.
 STREAMED = (
     Shape("windows wider than the tile", 1, 180, 1, 1, 4, window1=140, window2=None),
-    Shape("all pairs", 1, 130, 1, 1, 4, causal=False),
+    Shape("all pairs", 1, 130, 2, 2, 4, causal=False),
 )
 
 
