@@ -146,5 +146,5 @@ def problem(config: Config, model: nn.Module) -> dict[str, Any]:
 
 def abstract_state(config: Config) -> runtime.TrainState:
     """Returns the shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
-    task = Task(config.seed, config.batch_size, **problem(config, config.make(config.model)))
+    task = Task(seed=config.seed, batch_size=config.batch_size, **problem(config, config.make(config.model)))
     return Program(task, "jit").abstract_state()

@@ -42,7 +42,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 def untrained(config: Config) -> Any:
     """Returns the parameters that a run of this config begins with."""
-    task = Task(config.seed, config.batch_size, **problem(config, config.model.make()))
+    task = Task(seed=config.seed, batch_size=config.batch_size, **problem(config, config.model.make()))
     return jax.jit(lambda key: initial_state(task, key).params)(run_keys(config.seed)[0])
 
 

@@ -154,5 +154,5 @@ def problem(config: Config, model: EncoderDecoder) -> dict[str, Any]:
 
 def abstract_state(config: Config) -> runtime.TrainState:
     """Returns shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
-    task = Task(config.seed, config.batch_size, **problem(config, config.model.make()))
+    task = Task(seed=config.seed, batch_size=config.batch_size, **problem(config, config.model.make()))
     return Program(task, "jit").abstract_state()

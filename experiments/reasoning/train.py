@@ -42,4 +42,6 @@ def problem(config: Config) -> dict[str, Any]:
 
 def abstract_state(config: Config) -> runtime.TrainState:
     """Returns the shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
-    return Program(Task(config.seed, config.batch_size, **problem(config)), "jit").abstract_state()
+    return Program(
+        Task(seed=config.seed, batch_size=config.batch_size, **problem(config)), "jit"
+    ).abstract_state()

@@ -222,7 +222,7 @@ class Checkpoints:
             )
             leaves = jax.tree_util.tree_leaves_with_path(ocp.load(path, tree))
         except Exception as error:  # as in `_read`
-            raise CheckpointError(f"{path}: cannot be read: {processes.first_line(error)[:300]}") from error
+            raise CheckpointError(f"{path}: cannot be read: {processes.first_line(error)}") from error
         return {jax.tree_util.keystr(name, simple=True, separator="/"): leaf for name, leaf in leaves}
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class Checkpoints:
                     raise CheckpointError("the content differs from what was saved (checksum mismatch)")
                 return Restored(int(path.name), state, dict(record["progress"])), ""
             except Exception as error:  # a truncated file raises different errors, depending on which one
-                reason = processes.first_line(error)[:300]
+                reason = processes.first_line(error)
             # Orbax reads arrays concurrently. When one fails, asyncio logs pages of errors of the others once
             # they are garbage-collected; collecting them here, with the log off, hides them.
             gc.collect()

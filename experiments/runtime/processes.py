@@ -123,8 +123,8 @@ def connect(
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, or its type if the message is empty."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Returns the first line of an error, at most 300 characters of it, or the type of one without text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def _given(name: str, value: int | None, variable: str) -> int | None:

@@ -4,7 +4,9 @@ import re
 import types
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments import runtime, showcase
@@ -69,18 +71,25 @@ def test_one_model_of_each_paper_is_shown():
 
 
 def test_boards_are_played_by_the_agent_and_at_random(tmp_path, monkeypatch):
-    """In short: what is played, and the counts and the clip of the page."""
-    asked = []
+    """In short: what is played, with keys of their own, and the counts and the clip of the page."""
+    asked, keys = [], []
 
     def play(policy, params, boards, config, key, cap):
         asked.append((boards, cap))
+        keys.append(key)
         ends = jnp.arange(4) < (1 if policy is measures.random_policy else 3)
         return win_rates.Played(ends, ~ends, jnp.full(4, 7))
 
+    def reset_batch(key, count, config):
+        keys.append(key)
+        return types.SimpleNamespace(player=np.zeros((count, 2)))
+
     def first_solved(trained, key, puzzle, cap):
+        keys.append(key)
         return types.SimpleNamespace(ending="solved", steps=7), None
 
     monkeypatch.setattr(boxworld, "BOARDS", 4)
+    monkeypatch.setattr(boxworld, "boxworld", types.SimpleNamespace(reset_batch=reset_batch))
     monkeypatch.setattr(win_rates, "play", play)
     monkeypatch.setattr(episodes, "first_solved", first_solved)
     monkeypatch.setattr(episodes, "virtual_views", lambda episode: ["views"])
@@ -93,6 +102,9 @@ def test_boards_are_played_by_the_agent_and_at_random(tmp_path, monkeypatch):
     (boards, cap), (same, _) = asked
     assert (boards.player.shape[0], cap) == (4, 400)
     assert same is boards
+    for_boards, played, again, clip = (tuple(jax.random.key_data(key).tolist()) for key in keys)
+    assert played == again
+    assert len({for_boards, played, clip}) == 3
     assert stop.figures == {
         tmp_path / "episode.gif": "A new board, played by the agent: solved after 7 steps."
     }

@@ -341,3 +341,16 @@ def _alive(session):
         if int(fields[3]) == session and fields[0] != "Z":
             found.append(path)
     return found
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(terminal, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    bar = data._progress(2000, 500, show=True)
+    bar.close()
+    shown = capsys.readouterr().err
+    assert ("500 of 2,000 documents" in shown) is not terminal
+    assert ("%|" in shown) is terminal
+    assert bar.mininterval == (0.1 if terminal else 30.0)
+    data._progress(2000, 500, show=False).close()
+    assert capsys.readouterr().err == ""

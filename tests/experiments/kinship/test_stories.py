@@ -201,7 +201,11 @@ def test_the_order_of_windows_says_nothing_and_padding_neither(name):
     empty = (batch["input_ids"] == 0).all(axis=(0, 2))
     assert empty.any()
     shorter = {key: batch[key][:, ~empty] for key in ("input_ids", "mentions")}
-    for changes in (turned, shorter):
+    padded = {
+        key: np.pad(batch[key], ((0, 0), (0, 0), (0, 3)), constant_values=value)
+        for key, value in (("input_ids", 0), ("mentions", stories.NOBODY))
+    }
+    for changes in (turned, shorter, padded):
         for got, want in zip(logits(name, **changes), plain, strict=True):
             np.testing.assert_allclose(got, want, atol=1e-4)
     order = np.random.default_rng(0).permutation(batch["names"].shape[1])

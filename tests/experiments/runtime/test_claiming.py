@@ -136,6 +136,9 @@ def test_the_declaration_is_recorded_before_the_first_reported_seed(uninterrupte
     """Its line stands between the search and the reported runs."""
     kinds = [line["kind"] for line in record_of(uninterrupted).lines]
     assert kinds == ["search"] * 4 + ["declaration"] + ["reported"] * 6
+    times = [line["train_seconds"] for line in record_of(uninterrupted).lines if "train_seconds" in line]
+    assert len(times) == 10
+    assert times == [round(seconds, 2) for seconds in times]
 
 
 class Killed(BaseException):

@@ -88,6 +88,19 @@ def pair(tmp_path_factory):
     return folder, *answers(2, 1, "telling", folder)
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (KeyError(), "KeyError"),
+        (OSError("\n a "), "a"),
+        (OSError("x" * 301), "x" * 300),
+    ],
+)
+def test_an_error_in_one_line(error, line):
+    assert processes.first_line(error) == line
+
+
 def test_values_are_exchanged_exactly_and_failures_are_shared(pair):
     _, first, second = pair
     for name in ("numbers", "texts", "total", "few", "sum", "made", "whole"):
