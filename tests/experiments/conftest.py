@@ -1,4 +1,4 @@
-"""Finished runs that several test modules use, since their programs take long to compile."""
+"""Finished runs that several modules use, since their programs take long to compile; looks of figures."""
 
 import dataclasses
 
@@ -11,6 +11,25 @@ from tests import workers
 from tests.experiments.boxworld.small import small
 from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.mathematics import small as small_mathematics
+
+
+@pytest.fixture
+def looks(request, monkeypatch):
+    """Compares all figures that a test makes with their record."""
+    from matplotlib.figure import Figure
+
+    from tests.experiments import looks
+
+    made: list[Figure] = []
+    start = Figure.__init__
+
+    def make(figure, *args, **options):
+        start(figure, *args, **options)
+        made.append(figure)
+
+    monkeypatch.setattr(Figure, "__init__", make)
+    yield
+    looks.check(request.path, request.node.name, made)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from experiments.boxworld.config import AgentConfig, BoardConfig
 from experiments.runtime.workdir import config_dict
 from tests.experiments.boxworld.small import small
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "looks")
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,8 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 
 from experiments.folnet_finetune import errors
+
+pytestmark = pytest.mark.usefixtures("looks")
 
 
 def test_labels_are_rows():

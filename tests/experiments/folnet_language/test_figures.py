@@ -1,8 +1,11 @@
 """The page of a run that writes."""
 
 import numpy as np
+import pytest
 
 from experiments.folnet_language import figures
+
+pytestmark = pytest.mark.usefixtures("looks")
 
 
 def test_perplexity_by_step():

@@ -19,6 +19,7 @@ def lines(figure):
     }
 
 
+@pytest.mark.usefixtures("looks")
 def test_losses_against_steps_and_seconds():
     by_steps = lines(figures.loss(CURVES, 4.2, seconds=False, last=20))
     assert by_steps == {
@@ -33,6 +34,7 @@ def test_losses_against_steps_and_seconds():
         figures.loss({"FOLNet": []}, 4.2, seconds=True)
 
 
+@pytest.mark.usefixtures("looks")
 def test_words_filled_in_are_marked():
     right = ANSWER | {"right": True}
     figure = figures.filled({"FOLNet": [right], "Transformer": [right | WRONG]})

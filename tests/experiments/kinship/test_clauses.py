@@ -17,7 +17,7 @@ from folnet import kinship
 from tests.experiments.kinship.small import small
 from tests.folnet import small as small_folnet
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "looks")
 
 SOURCE = kinship.Kinship(seed=5, lengths=(2, 3, 6))
 SON, DAUGHTER, FATHER = (kinship.RELATIONS.index(name) for name in ("son", "daughter", "father"))

@@ -6,6 +6,8 @@ import pytest
 from experiments import runtime
 from experiments.kinship import figures
 
+pytestmark = pytest.mark.usefixtures("looks")
+
 
 def drawn(figure):
     """Returns the data of a figure's lines by label."""

@@ -13,6 +13,8 @@ from experiments.llrnn.parts import CellConfig, TaskOptions
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 
+pytestmark = pytest.mark.usefixtures("looks")
+
 
 def result(results, params=None, seconds=3.4):
     return runtime.FitResult(None, params, 40, {}, results, seconds, {})

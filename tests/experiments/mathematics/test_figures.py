@@ -14,7 +14,7 @@ from tests.experiments.mathematics.small import small, talkative, with_model
 from tp_transformer import TPTransformer, mathematics, roles
 from tp_transformer.evaluation import Scores, Share
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("compiled_quickly", "looks")
 
 SCORES = {
     "TP-Transformer": Scores("interpolate", {"numbers__gcd": Share(3, 4), "algebra__linear_1d": Share(1, 4)}),

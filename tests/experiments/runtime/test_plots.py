@@ -8,6 +8,8 @@ from PIL import Image
 
 from experiments.runtime import plots
 
+pytestmark = pytest.mark.usefixtures("looks")
+
 
 def curves():
     x = np.arange(1, 30)
