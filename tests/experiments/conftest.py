@@ -29,7 +29,7 @@ def looks(request, monkeypatch):
 
     monkeypatch.setattr(Figure, "__init__", make)
     yield
-    looks.check(request.path, request.node.name, made)
+    looks.check(request.path, request.node.name, [looks.described(figure) for figure in made])
 
 
 @pytest.fixture(scope="session")

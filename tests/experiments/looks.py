@@ -103,17 +103,17 @@ def _differences(got: Any, wanted: Any, where: str) -> list[str]:
     return [] if same else [f"{where}: got {got!r}, expected {wanted!r}"]
 
 
-def check(test: Path, name: str, figures: Sequence[Figure]) -> None:
-    """Compares the figures of a test with the record, or writes it.
+def check(test: Path, name: str, looks: Sequence[Any]) -> None:
+    """Compares what a test shows with the record, or writes it.
 
     Args:
         test: the file of tests; its record is `FILE.looks.json`.
         name: the test.
-        figures: in the order in which they were made.
+        looks: each picture as JSON has it, in the order in which they were made.
     """
     file = test.with_suffix(".looks.json")
     record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    got = json.loads(json.dumps([described(figure) for figure in figures]))
+    got = json.loads(json.dumps(looks))
     if os.environ.get("LOOKS") == "write":
         rounded = json.loads(json.dumps(got), parse_float=lambda text: float(f"{float(text):.5g}"))
         record[name] = rounded

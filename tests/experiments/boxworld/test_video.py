@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import colormaps
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from experiments.boxworld import episodes, video
 from simplicial import analysis
+from tests.experiments import looks
 from tests.experiments.boxworld.player import small_episode
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -34,6 +35,27 @@ def views(episode):
 @pytest.fixture(scope="module")
 def frames(episode, views):
     return video.frames(episode, views, SCALE)
+
+
+def test_what_is_drawn_on_a_frame_is_as_recorded(episode, views, monkeypatch, request):
+    calls: list[list[Any]] = []
+
+    class Noting(ImageDraw.ImageDraw):
+        def text(self, *args: Any, **options: Any) -> None:
+            place, text, fill, font = args
+            calls.append(["text", list(place), text, list(fill), font.size, options])
+
+        def rectangle(self, *args: Any, **options: Any) -> None:
+            calls.append(["rectangle", *map(list, args), options])
+
+    def paste(image, part, place):
+        calls.append(["paste", list(part.size), list(place)])
+
+    monkeypatch.setattr(ImageDraw, "Draw", Noting)
+    monkeypatch.setattr(Image.Image, "paste", paste)
+    shown = dataclasses.replace(episode, probabilities=np.tile([0.5, 0.25, 0.01, 1.0], (episode.steps, 1)))
+    size = video.frames(shown, views, SCALE)[0].shape
+    looks.check(request.path, request.node.name, [list(size), calls[: len(calls) // (episode.steps + 1)]])
 
 
 def corners(left, top, scale, shape=(7, 10)):
