@@ -222,13 +222,13 @@ class WordPieceTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the pieces of a text as strings, for inspection."""
-        return self._model.encode(text, add_special_tokens=False).tokens
+        return self._model.encode(text).tokens
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
         """Returns pieces with their offsets, for tasks whose answers are spans; [MASK] is read as text."""
         return [
             Pieces(np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
-            for found in self._model.encode_batch(list(texts), add_special_tokens=False)
+            for found in self._model.encode_batch(list(texts))
         ]
 
     def ids(self, texts: Sequence[str], *, special_tokens: bool = False) -> list[list[int]]:
@@ -238,8 +238,7 @@ class WordPieceTokenizer:
         Do not set it for text from elsewhere.
         """
         if not special_tokens:
-            plain = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
-            return [found.ids for found in plain]
+            return [found.ids for found in self._model.encode_batch_fast(list(texts))]
         parts = [_SPECIAL.split(text) for text in texts]  # text, token, text, token, ..., text
         between = iter(self.ids([part for some in parts for part in some[::2]]))
         rows = []

@@ -94,7 +94,7 @@ def attend_to_pairs(
     first block, whose virtual entities are parameters.
     """
     batch, m = query.shape[:-2], key1.shape[-3]
-    if key1.ndim > 3 or query.ndim == 3:
+    if key1.ndim > 3:
         return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask, **options)
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*batch, m, m)).reshape(-1, m, m)

@@ -138,8 +138,8 @@ class Project:
 
 
 def skipped(path: str) -> bool:
-    """Whether the tests of a file are skipped here: those of `pytorch/`, where PyTorch is not installed."""
-    return "/pytorch/" in path and importlib.util.find_spec("torch") is None
+    """Whether the tests of a file are skipped here: of `pytorch`, where PyTorch is not installed."""
+    return "pytorch" in Path(path).with_suffix("").parts and importlib.util.find_spec("torch") is None
 
 
 def draw(

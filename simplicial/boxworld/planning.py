@@ -201,8 +201,8 @@ def _board(state: State, *, items: int, locks: int) -> tuple[_Board, Bool[Array,
 
 
 def _bits(tiles: Bool[Array, "*N R C"]) -> UInt16[Array, "*N R"]:
-    values = jnp.asarray(2 ** np.arange(tiles.shape[-1]), WORD)
-    return jnp.sum(jnp.where(tiles, jnp.broadcast_to(values, tiles.shape), 0), axis=-1, dtype=WORD)
+    values = np.broadcast_to(2 ** np.arange(tiles.shape[-1]), tiles.shape)
+    return jnp.sum(jnp.where(tiles, values, 0), axis=-1, dtype=WORD)
 
 
 def _distances(

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from folnet import FOLNet, parameters
 from folnet.embeddings import Embeddings
 from folnet.layers import Reasoner
-from folnet.looped import LoopedFOLNet, RelationHead
+from folnet.looped import LoopedFOLNet, RelationHead, settled
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -90,6 +91,22 @@ def after(given: Any, ahead: Any):
     model: Any = LoopedFOLNet(CONFIG, injection=INJECTION)
     named = {"relation_ids": RELATIONS, "num_loops": 1, "ahead": ahead}
     return model.apply({"params": given}, IDS, TYPES, **named)[-1][1]
+
+
+class Dropping(nn.Module):
+    """Each loop drops half of the state."""
+
+    @nn.compact
+    def loop(self, state, deterministic):
+        return (nn.Dropout(0.5)(state, deterministic=deterministic),)
+
+    def __call__(self, state, ahead):
+        return settled(self, (state,), (False,), ahead)
+
+
+def test_loops_ahead_have_dropout_of_their_own():
+    state: Any = Dropping().apply({}, jnp.ones(4000), 3, rngs={"dropout": jax.random.key(0)})
+    assert float((state[0] > 0).mean()) == pytest.approx(0.5**3, abs=0.02)
 
 
 def test_loops_ahead_have_no_gradient():

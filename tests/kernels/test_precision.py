@@ -16,6 +16,7 @@ from kernels.trans import api as trans_api
 from kernels.trans import reference as trans_reference
 from kernels.trans import tpu as trans_tpu
 from kernels.trans import xla as trans_xla
+from kernels.triangle.attention import by_rows
 from kernels.trilinear import api as trilinear_api
 from kernels.trilinear import reference as trilinear_reference
 from kernels.trilinear import tpu as trilinear_tpu
@@ -98,6 +99,13 @@ def test_products_of_the_definitions(operation):
         for *dtypes, precision in products(function, *arrays):
             assert set(dtypes) == {jnp.dtype(jnp.float32)}
             assert precision == (jax.lax.Precision.HIGHEST,) * 2
+
+
+def test_products_of_triangle_attention_take_16_bits():
+    sizes = [(1, 2, 1, 3, 4)] * 3, (1, 1, 1, 3, 3)
+    arrays = [jax.ShapeDtypeStruct(size, jnp.bfloat16) for size in (*sizes[0], sizes[1])]
+    for left, right, result, _ in products(lambda *x: by_rows(*x, mask=None, scale=1.0), *arrays):
+        assert (left, right, result) == (jnp.bfloat16, jnp.bfloat16, jnp.float32)
 
 
 # ---- gradients in 16 bits

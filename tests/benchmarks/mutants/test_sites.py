@@ -97,11 +97,11 @@ def test_what_does_not_compile_or_means_the_same_is_not_drawn():
 def test_what_no_test_can_notice_here_is_not_drawn(installed, tmp_path, monkeypatch):
     """Sizes to test, and models in PyTorch where it is not installed."""
     monkeypatch.setattr(sites.importlib.util, "find_spec", lambda name: installed or None)
-    for name in ("p/a.py", "p/shapes.py", "p/pytorch/b.py"):
+    for name in ("p/a.py", "p/shapes.py", "p/pytorch/b.py", "p/pytorch.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(TEXT, encoding="utf-8")
     found = {mutant.path for mutant in sites.Project(tmp_path).mutants(["p"])}
-    assert found == {"p/a.py"} | ({"p/pytorch/b.py"} if installed else set())
+    assert found == {"p/a.py"} | ({"p/pytorch/b.py", "p/pytorch.py"} if installed else set())
 
 
 def test_the_program_lists_the_draw_as_diffs(monkeypatch, capsys):

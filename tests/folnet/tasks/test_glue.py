@@ -169,10 +169,10 @@ def test_records_of_a_prepared_copy_are_checked(tmp_path, monkeypatch):
     folder = tmp_path / "glue" / "rte" / "1.0.0"
     small_tasks.write(folder / "dataset_info.json", "{}")
 
-    def examples(*records, split="train"):
+    def examples(*records, split="train", task="rte"):
         named = [(f"record {number}", record) for number, record in enumerate(records)]
         monkeypatch.setattr("folnet.tasks.glue.task_tfds.records", lambda folder, split: iter(named))
-        return list(TASKS["rte"].examples(tmp_path, split))
+        return list(TASKS[task].examples(tmp_path, split))
 
     one = {"sentence1": "a", "sentence2": "b", "label": 1, "idx": 12}
     two = {"sentence1": "c", "sentence2": "d", "label": 0, "idx": 3}
@@ -186,6 +186,9 @@ def test_records_of_a_prepared_copy_are_checked(tmp_path, monkeypatch):
             examples({key: value for key, value in one.items() if key != name})
     with pytest.raises(ValueError, match="got no rows of train, expected at least one"):
         examples()
+    small_tasks.write(tmp_path / "glue" / "cola" / "1.0.0" / "dataset_info.json", "{}")
+    single = {"sentence": "a", "label": 1, "idx": 4}
+    assert examples(single, task="cola") == [Example("4", "a", None, 1)]
 
 
 def test_bytes_that_are_no_text(tmp_path):

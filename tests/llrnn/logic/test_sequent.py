@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 
 import pytest
@@ -115,6 +116,18 @@ def test_it_is_printed_as_a_tree():
             "|- !(A -o A) -o A -o A",
         ]
     )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bars_reach_over_what_stands_above_and_below(name):
+    lines = ["", *str(derivation(PROGRAMS[name])).splitlines()]
+    bars = [(number, bar.span()) for number, line in enumerate(lines) for bar in re.finditer("-{3,}", line)]
+    assert bars
+    for number, (start, end) in bars:
+        for line in (lines[number - 1], lines[number + 1]):
+            for text in re.finditer(r"\S+( {1,2}\S+)*", line):
+                if text.start() < end and start < text.end():
+                    assert start <= text.start() < text.end() <= end, (line, lines[number])
 
 
 def test_a_derivation_as_deep_as_a_large_numeral():

@@ -1,5 +1,6 @@
 """Tests the common interface of tasks: names, options, lengths, one-hot inputs, counts and errors."""
 
+import dataclasses
 import functools
 
 import jax
@@ -189,3 +190,11 @@ def test_a_traced_length_needs_room_and_an_integer():
 def test_lengths_are_checked_when_a_task_is_made(options, message):
     with pytest.raises(ValueError, match=message):
         tasks.make("copy", **options)
+
+
+@pytest.mark.parametrize("name", tasks.NAMES)
+def test_every_task_checks_what_all_have(name):
+    for options in ({"train_lengths": (5, 4)}, {"test_lengths": ()}, {"computation": -1}, {"alphabet": 1}):
+        if set(options) <= {field.name for field in dataclasses.fields(tasks.make(name))}:
+            with pytest.raises(ValueError, match=rf"{next(iter(options))}\b.*: got .*, expected"):
+                tasks.make(name, **options)

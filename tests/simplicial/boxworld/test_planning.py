@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simplicial import boxworld
+from simplicial.boxworld import planning
 from simplicial.boxworld.pool import select
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -151,6 +152,10 @@ def test_returns_are_samples_of_the_value():
     found, returns = draw(many, jax.random.key(0))
     returns = np.asarray(returns).reshape(7, copies)
     assert (returns[-1] == 0).all()
+    size, varied = planning.CHUNK, int(returns.std(axis=1).argmax())
+    first = -(-varied * copies // size) * size
+    one, next_one = returns.ravel()[first : first + 2 * size].reshape(2, size)
+    assert (one != next_one).any()  # chunks have keys of their own
     errors = []
     for i in range(6):
         board = jax.tree.map(lambda leaf, i=i: leaf[i], boards)

@@ -20,6 +20,10 @@ def test_sizes_are_the_papers():
     assert Vocabulary.released().size == 73
 
 
+def test_a_note_makes_no_other_vocabulary():
+    assert dataclasses.replace(DEFAULT, note="where it comes from") == DEFAULT
+
+
 def test_golden_ids():
     """Ids agree with the recorded outputs of the authors' code."""
     assert (DEFAULT.pad, DEFAULT.start, DEFAULT.end) == (PAD, START, END) == (0, 1, 2)
