@@ -39,7 +39,7 @@ def draw(
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N N"], Int[Array, "B N N"]]:
     """Draws graphs: names of nodes, edges, and answers: classes, -1 from a node to itself."""
     of_edges, of_names = jax.random.split(key)
-    scores = jax.random.uniform(of_edges, (count, nodes, nodes)) - 2 * jnp.eye(nodes)[None]
+    scores = jax.random.uniform(of_edges, (count, nodes, nodes)) - jnp.eye(nodes)[None]
     edges = jax.nn.one_hot(jax.lax.top_k(scores, SUCCESSORS)[1], nodes).sum(axis=2) > 0
     names = jnp.argsort(jax.random.uniform(of_names, (count, NAMES)), axis=-1)[:, :nodes]
     reached = jnp.broadcast_to(jnp.eye(nodes, dtype=bool)[None], edges.shape)
