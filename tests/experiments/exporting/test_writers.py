@@ -9,10 +9,10 @@ import pytest
 
 from experiments.exporting import Options, export_model, run_exported, writers
 from experiments.registry import open_model
-from folnet import generate, generate_from
+from folnet import FOLNetForCausalLM, generate, generate_from
 from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.exporting.test_models import compare, exported
-from tests.folnet import small_decoders
+from tests.folnet import small, small_decoders
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "##s"]
@@ -48,6 +48,16 @@ def test_the_function_of_an_encoder_decoder_is_greedy_generation():
     )  # fmt: skip
     np.testing.assert_array_equal(found["tokens"], wanted.sequences[:, 1:])
     np.testing.assert_array_equal(found["count"], wanted.lengths - 1)
+
+
+@pytest.mark.parametrize(
+    ("positions", "absolute", "lengths", "longest"),
+    [(500, True, 128, 497), (20, True, 17, 17), (20, False, 128, None)],
+)
+def test_lengths_are_those_that_positions_leave_room_for(positions, absolute, lengths, longest):
+    config = small.config(max_position_embeddings=positions, absolute_position=absolute)
+    exportable = writers.of_writer(FOLNetForCausalLM(config), {}, TOKENIZER, 4)
+    assert (exportable.lengths, exportable.longest) == ((lengths,), longest)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
