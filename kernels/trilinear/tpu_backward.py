@@ -127,7 +127,6 @@ def _kernel(plan, row_count, input_count, q_ref, g_ref, *refs):
         weight, dweight = weights(step, a, b, k2, v2, bias)
         # dlogit sums to 0 over the pairs of a query; rounded it would not, and dq would be wrong by that.
         dlogit, *rest = plan.exact(weight * (dweight - delta[0]))
-        weight = weight.astype(plan.dtype)
         sums.key2[second, :] += plan.joined_halves(plan.product(dlogit, a, (1, 0)))
         sums.value2[second, :] += plan.joined_halves(plan.product(weight, b, (1, 0)))
         da = plan.product(dlogit, k2, (0, 0))

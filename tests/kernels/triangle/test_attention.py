@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels import triangle_attention
-from kernels.triangle import reference
+from kernels.triangle import attention, reference
 from kernels.triangle.attention import by_rows
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -83,6 +83,14 @@ def test_values_and_gradients_are_those_of_the_definition(dtype):
     for mine, theirs in zip(got, wanted, strict=True):
         error = np.linalg.norm(np.asarray(mine, np.float64) - theirs) / np.linalg.norm(theirs)
         assert error < {"float32": 1e-6, "bfloat16": 1e-2}[dtype], error
+
+
+def test_a_bias_larger_than_a_block_leaves_a_row_at_a_time(monkeypatch):
+    arrays = make(np.float32)
+    want = by_rows(*map(jnp.asarray, arrays), mask=None, scale=1.0)
+    monkeypatch.setattr(attention, "BLOCK", 1)
+    for got, expected in zip(by_rows(*map(jnp.asarray, arrays), mask=None, scale=1.0), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_gradients_of_16_bits_are_summed_over_blocks_in_32():

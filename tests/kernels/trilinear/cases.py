@@ -106,7 +106,7 @@ def assert_close(
 ) -> None:
     """Everything in `got` is within the tolerance of its dtype (times `factor`) of what it should be."""
     errors = {name: error(value, want[name]) for name, value in got.items()}
-    assert max(errors.values()) <= factor * TOLERANCE[jnp.dtype(dtype).name], errors
+    assert all(one <= factor * TOLERANCE[jnp.dtype(dtype).name] for one in errors.values()), errors
 
 
 def run(backend: Any, config: Config, arrays: tuple, dout: Any, **options: Any) -> dict[str, Any]:

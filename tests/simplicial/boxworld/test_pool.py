@@ -120,6 +120,14 @@ def test_seeds_side_by_side_are_those_one_by_one():
         chex.assert_trees_all_equal(rows(together, i), jax.device_get(apart))
 
 
+def test_counts_have_32_bits_where_64_are_usual():
+    """Or a scan could not carry them."""
+    states, boards = RESET(jax.random.key(0), 4, CONFIG), pool_of(jax.random.key(0))
+    with jax.enable_x64(True):
+        found = jax.eval_shape(boxworld.restart, states, jnp.zeros(4, bool), boards)
+    chex.assert_trees_all_equal_shapes_and_dtypes(found, (states, boards))
+
+
 def test_what_is_refused():
     """Invalid sizes, shapes of actions and settings."""
     states, boards = RESET(jax.random.key(0), 4, CONFIG), pool_of(jax.random.key(0))
