@@ -1,7 +1,13 @@
-"""Reads defaults of parameters from a package's modules."""
+"""Defaults of parameters in a package's modules, and their record."""
 
+import importlib
 import inspect
+import json
+import pkgutil
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from flax import linen as nn
 
@@ -16,3 +22,48 @@ def of_methods(package: str, name: str) -> dict[str, object]:
                 if (parameter := inspect.signature(function).parameters.get(name)) is not None:
                     found[function.__qualname__] = parameter.default
     return found
+
+
+def of_package(package: str) -> dict[str, str]:
+    """Returns the defaults of all functions, methods and fields that a package's modules define, as text.
+
+    Programs and modules for PyTorch are left out.
+    """
+    found = {}
+    folder = importlib.import_module(package)
+    for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
+        if module.name.endswith(("__main__", "pytorch")) or ".pytorch." in module.name:
+            continue
+        for name, function in _functions(importlib.import_module(module.name)):
+            for parameter in inspect.signature(function).parameters.values():
+                if parameter.default is not parameter.empty and parameter.name != "parent":  # Flax's own
+                    found[f"{name}({parameter.name})"] = _text(parameter.default)
+    return dict(sorted(found.items()))
+
+
+def _functions(module: Any) -> Iterator[tuple[str, Any]]:
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        parts = [value, *vars(value).values()] if inspect.isclass(value) else [value]
+        for part in map(inspect.unwrap, parts):
+            if inspect.isfunction(part) and part.__module__ == module.__name__:
+                yield f"{module.__name__}.{part.__qualname__}", part
+
+
+def _text(value: Any) -> str:
+    plain = isinstance(value, bool | int | float | str | bytes | None | tuple | frozenset | dict | list)
+    if plain and " at 0x" not in repr(value):
+        return repr(value)[:100]
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def check(package: str, test: str) -> None:
+    """Compares a package's defaults with the record beside a file of tests."""
+    assert of_package(package) == json.loads(Path(test).with_suffix(".json").read_text(encoding="utf-8"))
+
+
+def write(package: str, test: str) -> None:
+    """Writes a package's defaults to the record beside a file of tests."""
+    text = json.dumps(of_package(package), indent=0) + "\n"
+    Path(test).with_suffix(".json").write_text(text, encoding="utf-8")

@@ -299,7 +299,7 @@ class StackManipulation(StringTask):
 
     def _answer(self, drawn: Int[Array, "B _"], length: Length, index: Int[Array, "A"]) -> Int[Array, "B A"]:
         height, stack = drawn[:, :1], drawn[:, 1:]
-        symbols = jnp.take_along_axis(stack, jnp.maximum(height - 1 - index[None], 0), axis=1)
+        symbols = jnp.take_along_axis(stack, height - 1 - index[None], axis=1)
         return jnp.where(index[None] < height, symbols, jnp.where(index[None] == height, 2, 0))
 
 

@@ -190,7 +190,7 @@ def _expand(
         inside = time < length
         sign = jnp.where(inside & (kind == 1), 1 - 2 * subtracted, 0)
         height = jnp.where(inside, height - 1 + count, height)
-        return (stack, height), (jnp.where(inside, first, 0), sign)
+        return (stack, height), (first, sign)
 
     def _in(number: int) -> Array:
         return jnp.int32(modulus + number)

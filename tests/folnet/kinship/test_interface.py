@@ -207,6 +207,8 @@ def test_settings_bound_the_people():
     assert NOISY.max_people == 7 + 1 + 2 + 2
     sizes = [problem.num_people for problem in NOISY.draw(range(60))]
     assert max(sizes) == NOISY.max_people
+    most = kinship.Kinship(lengths=(3, 7), supporting=1, irrelevant=2, disconnected=4).max_facts
+    assert most == 7 + 2 + 2 + 4
     small = kinship.Kinship(lengths=(4,), generations=2, children=2, marriage=1.0)
     assert all(problem.num_people == 5 for problem in small.draw(range(30)))
 

@@ -1,5 +1,6 @@
 """Properties of random well-typed terms: of plain linear logic, and with kets, sums and zeros."""
 
+import dataclasses
 import random
 
 import jax
@@ -146,6 +147,23 @@ def shuffled(term, choose):
     if isinstance(term, (Sum, Ket)):
         children[start:] = choose.sample(children[start:], len(children) - start)
     return term.remake(term.bound, tuple(children))
+
+
+def test_every_kind_of_term_is_made_of_terms():
+    """Each of its parts is refused if it is something else."""
+    pending = [Terms(random.Random(seed), differential=True).closed() for seed in range(150)]
+    parts = set()
+    while pending:
+        term = pending.pop()
+        pending += term.children
+        for field in dataclasses.fields(term):
+            if isinstance(getattr(term, field.name), logic.Term) and (type(term), field.name) not in parts:
+                parts.add((type(term), field.name))
+                with pytest.raises(ValueError, match=f"^{field.name}: got 3, expected a term"):
+                    dataclasses.replace(term, **{field.name: 3})
+    kinds = {kind for kind, _ in parts}
+    assert kinds >= {App, Both, Case, Fst, Inl, Inr, Ket, Lam, LetBang, LetPair, LetStar, Pair, Snd}
+    assert {(LetStar, "scrutinee"), (LetStar, "body"), (Case, "scrutinee")} <= parts
 
 
 def test_the_order_of_sums_does_not_matter():

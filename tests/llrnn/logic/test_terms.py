@@ -78,6 +78,10 @@ def test_equality_is_up_to_bound_names():
     assert logic.numeral(2, A) != logic.numeral(3, A)
     shared = Var("x", A)  # one object, bound on one side only
     assert not alpha_equal(Lam("x", A, shared), Lam("y", A, shared))
+    x, v = Var("x", A), Var("v", A)
+    for more, fewer in ((Ket(x, (v, v)), Ket(x, (v,))), (v + v + v, v + v)):
+        assert not alpha_equal(more, fewer)
+        assert not alpha_equal(fewer, more)
 
 
 def test_only_tangents_sums_and_zeros_leave_plain_linear_logic():
