@@ -76,7 +76,7 @@ class BinaryMultiplication(_TwoNumbers):
         size = first.shape[1]
         place = jnp.arange(size)
         shifted = jnp.pad(second, ((0, 0), (size, 0)))[:, size + place[:, None] - place[None]]
-        exact = jnp.einsum("bi,bki->bk", first.astype(jnp.float32), shifted.astype(jnp.float32))
+        exact = jnp.einsum("bi,bki->bk", first.astype(jnp.float32), shifted)
         return exact.astype(jnp.int32)  # counts below 2^24
 
 

@@ -295,5 +295,5 @@ def test_words_are_predicted_by_their_table(activation):
     hidden /= np.sqrt(np.square(hidden).mean(-1, keepdims=True) + 0.1)
     np.testing.assert_allclose(got, hidden @ word.T + p["bias"], atol=1e-5)
     bound = tables.bind({"params": {"word": jnp.asarray(word, jnp.float32), "type": jnp.zeros((2, 14))}})
-    initial = head.init(jax.random.key(0), jnp.asarray(unary, jnp.float32), bound)["params"]
+    initial: Any = head.init(jax.random.key(0), jnp.asarray(unary, jnp.float32), bound)["params"]
     assert not any(np.any(of["bias"]) for of in (initial, initial["transform"]))

@@ -132,7 +132,9 @@ def test_the_settings_of_a_config_reach_the_learner():
     """The objective and the optimiser are those of NumPy with the config's numbers, all unlike defaults."""
     settings: dict[str, Any] = {"discount": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}
     rates = {"lr": 0.02, "clip": 3.0, "decay": 0.7, "epsilon": 0.4}
-    learner = Impala(small(**settings, **rates, updates=4, groups=2, unroll=7)).learner
+    learner = Impala(small(**settings, **rates, updates=4, groups=2, unroll=7, accumulate=2)).learner
+    summed: Any = learner.summed
+    assert summed.keywords == {"parts": 2}
     assert (learner.environments, learner.updates, learner.steps, learner.groups) == (64, 4, 7, 2)
 
     rng = np.random.default_rng(0)

@@ -79,8 +79,8 @@ def test_a_shape_met_late_is_compilation_not_training(monkeypatch):
 
 
 def test_a_late_shape_is_noted(capsys):
-    config = Config(steps=4, batch_size=16, log_every=4, checkpoint_every=4)
-    regression.main(config, sample=None, batches=lambda step: widened(step // 2))
+    config = Config(steps=6, batch_size=16, log_every=3, checkpoint_every=6)
+    regression.main(config, sample=None, batches=lambda step: widened(min(step, 1)))
     shown = capsys.readouterr().err
     assert shown.count("compiled in") == 1
     assert shown.count("compiled for a new batch shape in") == 1

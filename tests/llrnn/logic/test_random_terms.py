@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -151,7 +152,7 @@ def shuffled(term, choose):
 
 def test_every_kind_of_term_is_made_of_terms():
     """Each of its parts is refused if it is something else."""
-    pending = [Terms(random.Random(seed), differential=True).closed() for seed in range(150)]
+    pending: list[Any] = [Terms(random.Random(seed), differential=True).closed() for seed in range(150)]
     parts = set()
     while pending:
         term = pending.pop()
