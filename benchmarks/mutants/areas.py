@@ -2,9 +2,9 @@
 
 The area of `folnet/...` is `tests/folnet`; that of `experiments/ROOM/...` is `tests/experiments/ROOM` with
 the tests that stand directly in `tests/experiments`, which are also the area of what stands directly in
-`experiments`. Above that, only tests count that import the file. A file's own tests are those named after it
-or after its folder (`tests/kernels/trans/test_gpu.py` for `kernels/trans/gpu_forward.py`) and those that
-import it.
+`experiments`. Above that and in other rooms, only tests count that import the file. A file's own tests are
+those named after it or its folder (`tests/kernels/trans/test_gpu.py` for `kernels/trans/gpu_forward.py`) and
+those that import it.
 """
 
 import ast
@@ -36,12 +36,12 @@ def tests_of(path: str, texts: Mapping[str, str]) -> tuple[list[str], list[str]]
     own, others = [], []
     for test in sorted(filter(is_test, texts)):
         other = group_of(test)
-        imports = module in imported(texts[test])
-        if other == group or other in above:
-            if imports or _is_of(test, path):
-                own.append(test)
-            elif other:
-                others.append(test)
+        near_enough = other == group or other in above
+        of_package = other.partition("/")[0] in (group.partition("/")[0], "")
+        if (of_package and module in imported(texts[test])) or (near_enough and _is_of(test, path)):
+            own.append(test)
+        elif near_enough and other:
+            others.append(test)
     near = PurePosixPath("tests", path).parent.as_posix()
     own.sort(key=lambda test: (not _is_of(test, path), test))
     others.sort(key=lambda test: (not test.startswith(f"{near}/"), test))
