@@ -125,6 +125,19 @@ def test_the_tape_is_the_cell_of_its_proof():
     assert all(np.abs(other - results[0]).max() > 0 for other in results[1:])
 
 
+@pytest.mark.parametrize("kind", CELLS)
+def test_the_coefficients_of_the_actions_are_recorded(kind):
+    cell, x = CELLS[kind], jnp.ones((BATCH, INPUTS))
+    carry = cell.initialize_carry(jax.random.key(0), x.shape)
+
+    def run(key):
+        variables = cell.init(key, carry, x)
+        return cell.apply({"params": variables["params"]}, carry, x, mutable=["intermediates"])[1]
+
+    (actions,) = jax.eval_shape(run, jax.random.key(0))["intermediates"]["actions"]
+    assert actions.shape == (BATCH, {"stack": 3, "tape": 5}[kind])
+
+
 def last_length(cell, params, x):
     run = jax.jit(lambda: nn.RNN(cell, return_carry=True).apply({"params": params}, x)[0].length)
     return run()

@@ -44,6 +44,15 @@ def test_is_the_definition_for_one_key():
     check(UNSIGNED, cases.arrays(shapes.ONE))
 
 
+@pytest.mark.parametrize(("keys", "few"), [(xla.FEW_KEYS, True), (xla.FEW_KEYS + 1, False)])
+def test_pairs_of_few_keys_are_computed_at_once(keys, few, monkeypatch):
+    calls, at_once = [], xla._forward_few
+    monkeypatch.setattr(xla, "_forward_few", lambda *given: calls.append(1) or at_once(*given))
+    arrays = cases.arrays(Shape("", 1, 1, 2, keys, 3))
+    jax.eval_shape(lambda *x: xla.forward(TRILINEAR, *x), *arrays)
+    assert bool(calls) == few
+
+
 def test_a_cotangent_of_the_log_sum_exp():
     """Which only second derivatives have."""
     *given, mask = (jnp.asarray(a) for a in cases.arrays(shapes.TINY, mask="padding"))

@@ -29,6 +29,7 @@ FREE = Derivation("zero", (A, A), A, ())
     [
         Derivation("ax", (A,), B, ()),
         Derivation("ax", (A, A), A, ()),
+        Derivation("sum", (A,), A, ()),
         Derivation("1R", (A,), One, ()),
         Derivation("1L", (B, A), A, (AX,)),
         Derivation("cut", (A, A), A, (AX, AX)),
