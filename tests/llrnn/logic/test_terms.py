@@ -28,6 +28,7 @@ from llrnn.logic import (
     let_star,
     show,
 )
+from llrnn.logic.names import fresh
 
 A, B = Atom("A", 3), Atom("B", 2)
 E = logic.endo(A)
@@ -82,6 +83,14 @@ def test_equality_is_up_to_bound_names():
     for more, fewer in ((Ket(x, (v, v)), Ket(x, (v,))), (v + v + v, v + v)):
         assert not alpha_equal(more, fewer)
         assert not alpha_equal(fewer, more)
+
+
+@pytest.mark.parametrize(
+    ("hint", "taken", "name"),
+    [("x", "y", "x"), ("x", "x", "x1"), ("x", "x x1 x2", "x3"), ("x7", "x7 x1", "x2"), ("12", "12", "x1")],
+)
+def test_a_fresh_name_is_the_first_that_is_not_taken(hint, taken, name):
+    assert fresh(hint, set(taken.split())) == name
 
 
 def test_only_tangents_sums_and_zeros_leave_plain_linear_logic():

@@ -193,6 +193,15 @@ def test_lengths_are_checked_when_a_task_is_made(options, message):
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)
+def test_batches_have_32_bits_where_64_are_usual(name):
+    task = tasks.make(name)
+    sample = functools.partial(task.sample, batch_size=3, length=task.train_lengths[1])
+    with jax.enable_x64(True):
+        batch = jax.eval_shape(sample, jax.random.key(0))
+    assert (batch.tokens.dtype, batch.targets.dtype, batch.mask.dtype) == (jnp.int32, jnp.int32, jnp.bool_)
+
+
+@pytest.mark.parametrize("name", tasks.NAMES)
 def test_every_task_checks_what_all_have(name):
     for options in ({"train_lengths": (5, 4)}, {"test_lengths": ()}, {"computation": -1}, {"alphabet": 1}):
         if set(options) <= {field.name for field in dataclasses.fields(tasks.make(name))}:
