@@ -163,7 +163,7 @@ def _of_head(
 ) -> tuple[Bool[np.ndarray, "N S"], Float[np.ndarray, "M D"]]:
     """Returns where the source is not padding, and a head's role vectors there."""
     mask = np.asarray(source) != model.pad
-    return mask, np.asarray(role_vectors(model, params, source)[:, :, head])[mask]
+    return mask, np.asarray(role_vectors(model, params, source)[:, :, head], np.float64)[mask]
 
 
 def _at(mask: Bool[np.ndarray, "N S"], labels: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N S"]:

@@ -291,6 +291,8 @@ def alpha_equal(left: Term, right: Term) -> bool:
             if x is not y or (x is None and a.name != b.name):
                 return False
             continue
+        if len(a.children) != len(b.children):  # which hashes alone do not exclude
+            return False
         if isinstance(a, TypeLam) and isinstance(b, TypeLam) and a.variable != b.variable:
             name = fresh("X", type_variables(a) | type_variables(b))
             a, b = a.renamed(name), b.renamed(name)

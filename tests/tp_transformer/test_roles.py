@@ -149,6 +149,17 @@ def test_clusters_of_a_model():
     assert other.head == 1
 
 
+def test_sums_over_many_vectors_have_64_bits(monkeypatch):
+    """A mean in float32 would be off by as much as the vectors differ."""
+    source = jnp.ones((20_000, 1), jnp.int32)
+    vectors = (1000 + np.random.default_rng(0).normal(size=(20_000, 1, 1, 2)) / 100).astype(np.float32)
+    monkeypatch.setattr(roles, "role_vectors", lambda *_: vectors)
+    found = roles.cluster_roles(MODEL, PARAMS, source, head=0, k=2)
+    assert found.total == pytest.approx(
+        np.var(vectors[:, 0, 0].astype(float), axis=0).sum() * 20_000, rel=1e-6
+    )
+
+
 def test_other_questions_fall_into_clusters():
     """Assigning the clustered questions again reproduces their labels."""
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=4)
