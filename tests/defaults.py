@@ -1,12 +1,10 @@
-"""Defaults of parameters in a package's modules, and their record."""
+"""Reads defaults of parameters from a package's modules."""
 
 import importlib
 import inspect
-import json
 import pkgutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from flax import linen as nn
@@ -56,14 +54,3 @@ def _text(value: Any) -> str:
     if plain and " at 0x" not in repr(value):
         return repr(value)[:100]
     return getattr(value, "__name__", type(value).__name__)
-
-
-def check(package: str, test: str) -> None:
-    """Compares a package's defaults with the record beside a file of tests."""
-    assert of_package(package) == json.loads(Path(test).with_suffix(".json").read_text(encoding="utf-8"))
-
-
-def write(package: str, test: str) -> None:
-    """Writes a package's defaults to the record beside a file of tests."""
-    text = json.dumps(of_package(package), indent=0) + "\n"
-    Path(test).with_suffix(".json").write_text(text, encoding="utf-8")

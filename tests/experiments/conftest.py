@@ -18,6 +18,7 @@ def looks(request, monkeypatch):
     """Compares all figures that a test makes with their record."""
     from matplotlib.figure import Figure
 
+    from tests import recorded
     from tests.experiments import looks
 
     made: list[Figure] = []
@@ -29,7 +30,8 @@ def looks(request, monkeypatch):
 
     monkeypatch.setattr(Figure, "__init__", make)
     yield
-    looks.check(request.path, request.node.name, [looks.described(figure) for figure in made])
+    parts = [part for figure in made for part in looks.described(figure)]
+    recorded.check(request.path, request.node.name, parts, looks.TOLERANCE)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,6 @@
-"""What figures show and how they are drawn, as recorded in a file beside the tests that make them.
+"""What figures show and how they are drawn, for `tests.recorded`: whatever changes a picture is noticed."""
 
-A picture is looked at when it is made; from then on `check` notices whatever changes it. If a change is
-meant, `LOOKS=write python -m pytest -n 0 FILE` writes the record of a file of tests anew.
-"""
-
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +20,8 @@ PROPERTIES = (
 )  # fmt: skip
 USUAL = {"fontweight": "normal", "rotation": 0.0, "visible": True, "fill": True}
 """Properties that are not recorded where they have these values."""
+TOLERANCE = 2e-3
+"""Of numbers in a record of looks."""
 FEW = 12
 """Longer arrays are recorded by their shape, mean and extremes; of more alike artists their number."""
 
@@ -83,41 +78,3 @@ def described(figure: Figure) -> list[dict[str, Any]]:
 
 def _is_frame(part: Artist) -> bool:
     return isinstance(part, Axes | Axis | Spine) or (isinstance(part, Text) and not part.get_text())
-
-
-def _differences(got: Any, wanted: Any, where: str) -> list[str]:
-    if isinstance(got, dict) and isinstance(wanted, dict):
-        names = {**wanted, **got}
-        return [
-            line
-            for name in names
-            for line in _differences(got.get(name), wanted.get(name), f"{where}.{name}")
-        ]
-    if isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
-        pairs = enumerate(zip(got, wanted, strict=True))
-        return [line for i, (a, b) in pairs for line in _differences(a, b, f"{where}[{i}]")]
-    if isinstance(got, int | float) and isinstance(wanted, int | float):
-        same = np.isclose(got, wanted, rtol=2e-3, atol=2e-3, equal_nan=True)
-    else:
-        same = got == wanted
-    return [] if same else [f"{where}: got {got!r}, expected {wanted!r}"]
-
-
-def check(test: Path, name: str, looks: Sequence[Any]) -> None:
-    """Compares what a test shows with the record, or writes it.
-
-    Args:
-        test: the file of tests; its record is `FILE.looks.json`.
-        name: the test.
-        looks: each picture as JSON has it, in the order in which they were made.
-    """
-    file = test.with_suffix(".looks.json")
-    record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    got = json.loads(json.dumps(looks))
-    if os.environ.get("LOOKS") == "write":
-        rounded = json.loads(json.dumps(got), parse_float=lambda text: float(f"{float(text):.5g}"))
-        record[name] = rounded
-        lines = [f"{json.dumps(key)}: {json.dumps(record[key])}" for key in sorted(record)]
-        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    else:
-        assert _differences(got, record.get(name, []), name) == []

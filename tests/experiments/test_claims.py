@@ -15,10 +15,10 @@ from experiments import claims as program
 from experiments.folnet_pretrain.parts import TRANSFORMER
 from experiments.llrnn.config import Config as LLRNN
 from experiments.runtime import claim_tables, claiming, claims
+from tests import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = program.comparisons()
-DIGESTS = Path(__file__).with_suffix(".json")
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +64,13 @@ def test_errors_are_better_if_lower_and_all_else_if_higher(name):
         assert higher_is_better is not of_errors, value
 
 
-def digests() -> dict[str, str]:
-    """Returns the start of a SHA-256 of each comparison's declaration and of what its claims quote."""
-    every = {name: comparison for name, (comparison, _) in DECLARED.items()}
-    texts = {
-        name: json.dumps([one.declaration(), [claim.paper for claim in one.claims]], sort_keys=True)
-        for name, one in every.items()
-    }
-    return {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in texts.items()}
-
-
-def test_declarations_are_those_of_the_file():
-    """So that a declaration without a reported seed is not edited by accident either.
-
-    `python -m tests.experiments.test_claims` writes the file anew: it names the comparisons that changed.
-    """
-    assert digests() == json.loads(DIGESTS.read_text(encoding="utf-8"))
+def test_declarations_are_those_of_the_record():
+    """By the start of a SHA-256, so that one without a reported seed is not edited by accident either."""
+    found = {}
+    for name, (comparison, _) in DECLARED.items():
+        whole = [comparison.declaration(), [claim.paper for claim in comparison.claims]]
+        found[name] = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:12]
+    recorded.check(__file__, "declarations", found)
 
 
 def test_ids_are_unique():
@@ -350,7 +341,3 @@ runpy.run_module("experiments.claims", run_name="__main__", alter_sys=True)
     record = (tmp_path / "results" / "claims" / "llrnn.copy.jsonl").read_text()
     kinds = [json.loads(text)["kind"] for text in record.splitlines()]
     assert kinds == ["declaration"] + ["reported"] * 6
-
-
-if __name__ == "__main__":
-    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n", encoding="utf-8")

@@ -1,14 +1,7 @@
-"""Defaults are those of the file `test_defaults.json`, until a change is meant.
+"""Defaults of all functions, methods and fields are those of the record."""
 
-`python -m tests.folnet.test_defaults` writes the file anew: its difference is what a change does.
-"""
-
-from tests import defaults
+from tests import defaults, recorded
 
 
-def test_defaults_are_those_of_the_file():
-    defaults.check("folnet", __file__)
-
-
-if __name__ == "__main__":
-    defaults.write("folnet", __file__)
+def test_defaults_are_those_of_the_record():
+    recorded.check(__file__, "defaults", defaults.of_package("folnet"))

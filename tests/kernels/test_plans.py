@@ -1,19 +1,15 @@
-"""Plans and block sizes of drawn calls are those of the file `test_plans.jsonl`, until a change is meant.
+"""Plans and block sizes of drawn calls are those of the record.
 
 A plan decides what runs on chips that tests do not have; what was proven and timed there holds for these
-plans only. `python -m tests.kernels.test_plans` writes the file anew: its difference is what a change does.
+plans only.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kernels import plans
+from tests import recorded
 from tests.kernels.test_envelope import draw
 
-FILE = Path(__file__).with_suffix(".jsonl")
 CALLS = 160
 
 
@@ -36,12 +32,5 @@ def described(seed: int) -> dict[str, Any]:
     return line
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_plans_are_those_of_the_file(part):
-    lines = FILE.read_text(encoding="utf-8").splitlines()
-    for seed in range(part, CALLS, 4):
-        assert described(seed) == json.loads(lines[seed]), seed
-
-
-if __name__ == "__main__":
-    FILE.write_text("".join(json.dumps(described(seed)) + "\n" for seed in range(CALLS)), encoding="utf-8")
+def test_plans_are_those_of_the_record():
+    recorded.check(__file__, "calls", list(map(described, range(CALLS))))
