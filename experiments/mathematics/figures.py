@@ -152,8 +152,8 @@ def of_roles(
         [marked(question) for question in questions[:ROWS]],
         clusters.labels[:ROWS],
         title=f"{title_of(module)}: characters coloured by the cluster of their role vector\n"
-        f"head {config.role_head} of the last encoder layer, {config.role_clusters} clusters from "
-        f"{len(questions)} questions, {explained:.0%} of the variance explained",
+        f"head {config.role_head} of the last encoder layer, {config.role_clusters} clusters of "
+        f"{len(questions)} questions, {explained:.0%} of the variance",
     )
 
 

@@ -65,7 +65,9 @@ def described(figure: Figure) -> list[dict[str, Any]]:
     """Returns the figure's size, and its axes and what stands in them."""
     found: list[dict[str, Any]] = [{"type": "Figure", "inches": list(figure.get_size_inches())}]
     for parent in (figure, *figure.axes):
-        found += [described_artist(parent)] if isinstance(parent, Axes) else []
+        if isinstance(parent, Axes):
+            titles = [parent.get_title(where) for where in ("left", "center", "right")]
+            found.append(described_artist(parent) | {"titles": titles})
         parts: dict[str, list[Artist]] = {}
         for part in parent.get_children():
             if part is not parent.patch and not _is_frame(part):

@@ -160,7 +160,7 @@ def test_the_picture_of_roles_has_what_clusters_say():
     labels = [row[: len(question) + 2] for row, question in zip(clusters.labels, some, strict=True)]
     assert texts[1::2] == [str(label) for row in labels for label in row]
     title = " ".join(figure.axes[0].get_title(loc="left").split())
-    assert f"3 clusters from 8 questions, {1 - clusters.inertia / clusters.total:.0%} of" in title
+    assert f"3 clusters of 8 questions, {1 - clusters.inertia / clusters.total:.0%} of" in title
     config.role_clusters = 10_000
     assert figures.of_roles(config, model, params, source, "numbers__is_factor") is None
 
