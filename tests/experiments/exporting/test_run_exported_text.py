@@ -1,5 +1,8 @@
 """Text in exported models is encoded and decoded as by the tokenizers used in training."""
 
+import types
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,6 +27,17 @@ def test_characters_are_those_of_the_vocabulary():
     assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
     with pytest.raises(Refused, match="text: got 'ß', expected characters of"):
         codec.encode(["ß"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [(3, "pair: got .3., expected a string or a non-empty list of strings"), ("b", "reads no pairs")],
+)
+def test_pairs_are_checked_before_it_is_asked_whether_they_are_read(pair, message):
+    text = run_exported.Characters(mathematics_load.describe_characters(mathematics.DEFAULT))
+    model: Any = types.SimpleNamespace(text=text)
+    with pytest.raises(Refused, match=message):
+        run_exported.answer(model, {"text": "a", "pair": pair})
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
