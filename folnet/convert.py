@@ -108,7 +108,7 @@ def from_torch(
     expected = parameters.shapes(built)
     names = _names(ours, model)
     where = {name: theirs for theirs, (name, _) in names.items()}
-    ours_given = [name for theirs, (name, _) in names.items() if theirs in state]
+    ours_given = {name for theirs, (name, _) in names.items() if theirs in state}
     drawn = parameters.missing_heads(expected, ours_given) if key is not None else []
     want = {
         where[name]: shape[::-1] if names[where[name]][1] else shape

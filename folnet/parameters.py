@@ -1,6 +1,6 @@
 """Parameters as flat tables of names, and the check that a table fits a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -71,9 +71,8 @@ def filled(
     return nest({name: params[name] for name in expected})
 
 
-def missing_heads(expected: Mapping[str, Any], given: Iterable[str]) -> list[str]:
+def missing_heads(expected: Mapping[str, Any], given: Container[str]) -> list[str]:
     """Returns the names of a model's head parameters that are not given."""
-    given = set(given)
     return [name for name in expected if name not in given and is_head(name, expected)]
 
 

@@ -247,25 +247,24 @@ def _in_a_process(call: Call, chip: chips.Chip, seconds: float) -> dict[str, Any
         environment.pop("LOGIC_ZOO_PROVE", None)
         if platforms := environment.get("JAX_PLATFORMS"):  # float64 is for the host
             environment["JAX_PLATFORMS"] = ",".join(dict.fromkeys((*platforms.split(","), "cpu")))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kernels.prove", f"--worker={folder}"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
         try:
-            _, said = process.communicate(timeout=seconds)
+            ended = subprocess.run(
+                [sys.executable, "-m", "kernels.prove", f"--worker={folder}"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
             stage = folder / STAGE
             return _late(seconds, stage.read_text() if stage.exists() else "starting")
-        if process.returncode != 0 or not (folder / ANSWER).exists():
-            last = (said.strip().splitlines() or ["nothing was said"])[-1]
-            return _failed(f"its process ended with {process.returncode}: {last}")
+        if ended.returncode != 0 or not (folder / ANSWER).exists():
+            last = (ended.stderr.strip().splitlines() or ["nothing was said"])[-1]
+            return _failed(f"its process ended with {ended.returncode}: {last}")
         return pickle.loads((folder / ANSWER).read_bytes())
 
 

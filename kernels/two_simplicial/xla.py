@@ -60,8 +60,9 @@ def forward(
             return _forward(config, tiling, precision, arrays, bilinear, mask), ()
 
         query, key1, key2, value = _heads_first(dtype, query, key1, key2, value)
-        bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
-        (out, lse), _ = _over_chunks(of_chunk, tiling, (query, key1, key2, value), bilinear, mask)
+        (out, lse), _ = _over_chunks(
+            of_chunk, tiling, (query, key1, key2, value), bilinear, mask[0] if mask else None
+        )
         return jnp.swapaxes(out, 1, 2), lse
 
     out, lse = _tiled(at, blocks, *inputs, *(() if mask is None else (mask,)))

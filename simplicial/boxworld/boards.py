@@ -135,7 +135,7 @@ def _puzzle(grid, gem, traps, config: BoxWorldConfig):
     bridge = jnp.where(at_trap[:, 0], tiles, -1).max(), jnp.where(at_trap[:, 0], lock, -1).max()
     held, locked = (jnp.where(colour > 0, number[colour], 0) for colour in bridge)
     is_bridge = used[0] & (held > 0) & (locked > 0)
-    distractors = used.sum() - is_bridge.astype(jnp.int32)
+    distractors = used.sum() - is_bridge
     return jnp.stack([length, locked * is_bridge, held * is_bridge, distractors]).astype(jnp.int8)
 
 

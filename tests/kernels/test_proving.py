@@ -239,6 +239,11 @@ def test_calls_in_text():
         proving.parsed(text)
 
 
+def test_a_shape_of_one_axis_in_text():
+    _, (arrays, _), _ = proving.parsed("trans(float32[3], float32[3,3])")
+    assert [x.shape for x in arrays] == [(3,), (3, 3)]
+
+
 def test_the_program_works_as_a_process_of_a_proof(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(proving, "work", given.append)

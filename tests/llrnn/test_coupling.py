@@ -204,6 +204,7 @@ def test_numerals_are_named_up_to_the_orders():
     assert (turned.unit, turned.powers, turned.agreement) == (5, (0, 1, 2, 3), 1)
     wrapped = cells.read_numerals(20 * np.eye(4)[[0, 1, 2, 0]], [3, 3])  # g^3 = g^0 for both
     assert (wrapped.unit, wrapped.powers, wrapped.agreement) == (1, (0, 1, 2, 0), 1)
+    np.testing.assert_allclose(wrapped.probabilities, 1)
     wrong = cells.read_numerals(20 * np.eye(4)[[0, 1, 2, 0]], [3, 4])  # wrong for the second operator only
     assert (wrong.unit, wrong.agreement) == (1, 7 / 8)
 

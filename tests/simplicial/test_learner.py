@@ -253,7 +253,9 @@ def test_an_iteration_is_traced_once():
     learner = dataclasses.replace(small(), policy=policy)
     state = begun(usual()[0])
     run = program(learner)
+    types = jax.tree.map(jax.typeof, state)
     state, _ = run(state)
+    assert jax.tree.map(jax.typeof, state) == types  # or the second call would be compiled anew
     first = list(traced)
     for _ in range(2):
         state, _ = run(state)

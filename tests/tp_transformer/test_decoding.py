@@ -107,7 +107,9 @@ def test_the_cache_and_four_beams_are_defaults(monkeypatch):
 def test_bfloat16_caches_bfloat16():
     """Keys and values keep their compute dtype, and answers have the source's dtype."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
-    assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
+    past = model.empty_past(1, 1, 3)
+    assert past[0].keys.dtype == jnp.bfloat16
+    assert not any(map(np.any, jax.tree.leaves(past)))
     for function in (decoding.greedy_decode, decoding.beam_search):
         decode = functools.partial(function, model, max_length=3, **SYMBOLS)
         found = jax.eval_shape(decode, draw(model), tokens(2, 5).astype(jnp.int16))

@@ -71,7 +71,9 @@ def test_exact_match_by_hand():
     assert not match(np.asarray([[1, 7]]), np.asarray([[1, 7, 0]]), end=0)[0]
     assert match(np.asarray([[1, 7, 0]]), np.asarray([[1, 7, 0, 5]]), end=0)[0]
     without_end = np.asarray([[START, 5, 6, 5, 6]])
-    assert not match(without_end, without_end)[0]
+    with_end = np.asarray([[START, 5, 6, 5, END]])
+    both = np.concatenate([without_end, with_end])
+    np.testing.assert_array_equal(match(both, both), [False, True])
 
 
 def test_forced_match_is_greedy_decoding():

@@ -98,6 +98,8 @@ def test_moments_are_events(episode):
     assert shown(np.zeros(2), 4) == [0, 1]
     assert shown(np.zeros(1), 4) == [0]
     assert shown(np.eye(12)[3] + np.eye(12)[5], 4) == [0, 3, 5, 11]
+    assert shown(np.eye(12)[2], 4) == [0, 2, 6, 11]  # in the widest gap, the last or the first
+    assert shown(np.eye(12)[7], 4) == [0, 3, 7, 11]
 
 
 def test_virtual_views(episode):

@@ -1,12 +1,14 @@
 """Chains with a given run of relations have the properties of all chains."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from folnet.kinship.chains import draw_target, stream
 from folnet.kinship.families import listed, tree
 from folnet.kinship.rules import COMPOSITIONS, RELATIONS, TARGETS, number
-from folnet.kinship.runs import bracketings, by_length, expand_with_run, possible
+from folnet.kinship.runs import _path, bracketings, by_length, expand_with_run, possible
 
 TREE = tree(3, 3)
 
@@ -97,6 +99,20 @@ def test_chains_have_the_run(run, length):
             known.remove(second)
             known.append(conclusion)
         assert known == [target]
+
+
+def test_nobody_is_met_twice():
+    """From a daughter to her brother and to a sister of his, who is another one."""
+    uniform, run = stream(np.random.default_rng(0)), run_of("daughter", "brother", "sister", "husband")
+    family = TREE.draw(uniform, 1.0)
+    paths = [
+        _path(uniform, TREE, family, (start,), end, run, 1 << start | 1 << end)
+        for start, end in itertools.product(listed(family.members), repeat=2)
+        if start != end
+    ]
+    found = [path for path in paths if path is not None]
+    assert len(found) > 3
+    assert all(len(set(path)) == len(run) + 1 for path in found)
 
 
 def test_longer_runs_than_the_chain_have_none():

@@ -10,6 +10,7 @@ import pytest
 
 from folnet import kinship
 from folnet.kinship.rules import COMPOSITIONS, EDGES, RELATIONS, TARGETS, number
+from folnet.kinship.runs import bracketings
 from folnet.kinship.splits import (
     HeldOut,
     all_chains,
@@ -19,6 +20,7 @@ from folnet.kinship.splits import (
     occurs,
     reachable,
     relations_of,
+    targets,
 )
 from tests.folnet import kinship_solver
 
@@ -203,6 +205,17 @@ def test_bad_sets_are_named(make, message):
     """The error says what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_conclusions_of_which_every_chain_is_held_out_are_not_asked_for(length):
+    runs = [run for run in all_chains(length) if number("uncle") in bracketings(run)]
+    held = HeldOut(chains=frozenset(tuple(RELATIONS[relation] for relation in run) for run in runs))
+    everything = targets(HeldOut(), "seen", length)
+    assert number("uncle") in everything
+    assert targets(held, "seen", length) == tuple(
+        relation for relation in everything if relation != number("uncle")
+    )
 
 
 def test_both_pairs_and_chains_may_be_held_out():

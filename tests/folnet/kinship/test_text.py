@@ -198,3 +198,4 @@ def test_stories_and_questions_go_through_the_tokenizer(stories):
             assert pieces[text is expected :] == split(expected.lower())
             used.update(pieces)
     assert used - {"[CLS]"} == set(WORDS)
+    assert list(WORDS) == sorted(WORDS)  # or ids would change from process to process

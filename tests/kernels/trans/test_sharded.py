@@ -86,22 +86,20 @@ def test_a_ring_of_one_is_the_operator_itself():
     np.testing.assert_allclose(from_ring, expected, rtol=2e-6, atol=2e-6)
 
 
-def test_masked_logits_may_be_anything():
-    """Values and tangents of a ring of one do not depend on them."""
+def test_what_is_masked_may_be_anything():
+    """Logits, and rows of the premise that nobody attends to: values, tangents, gradients of a ring of one."""
     kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")
     mask = np.broadcast_to(np.arange(5) < 3, kernel_logits.shape)
 
-    def pushed(kernel_logits):
+    def moved(logit, row):
         rows = functools.partial(on_one_device, lambda k, p, m: ring(k, p, mask=m))
-        return jax.jvp(lambda k, p: rows(k, p, mask), (kernel_logits, premise), (kernel_logits, premise))
+        given = np.where(mask, kernel_logits, logit), np.where(np.arange(5)[:, None] < 3, premise, row)
+        values = jax.jvp(lambda k, p: rows(k, p, mask), given, given)
+        return *values, *jax.vjp(lambda k, p: rows(k, p, mask), *given)[1](values[1])
 
-    (out, dout), expected = (
-        pushed(np.where(mask, kernel_logits, 1e4)),
-        pushed(np.where(mask, kernel_logits, 0)),
-    )
-    np.testing.assert_array_equal(out, expected[0])
-    np.testing.assert_array_equal(dout, expected[1])
-    assert np.abs(dout).min() > 0
+    found, expected = moved(1e4, np.nan), moved(0, 0)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert np.abs(found[1]).min() > 0
 
 
 @pytest.mark.parametrize(
@@ -110,6 +108,7 @@ def test_masked_logits_may_be_anything():
         (((2, 5, 4), (2, 5, 5)), {}, r"kernel_logits: got shape \(2, 5, 4\), expected .* A = 1 X"),
         (((2, 5, 5), (2, 4, 5)), {}, r"premise: got shape \(2, 4, 5\), expected \[..., H, X, Y\]"),
         (((2, 5, 5), (3, 5, 5)), {}, r"premise: got shape \(3, 5, 5\)"),
+        (((2, 5, 5), (5, 5)), {}, r"premise: got shape \(5, 5\).*at least 3 axes"),
         (((5, 5), (5, 5)), {}, r"kernel_logits: got shape \(5, 5\).*at least 3 axes"),
         (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 4), bool)}, r"mask: got shape \(2, 5, 4\)"),
         (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 5))}, r"mask: got dtype float.*expected bool"),

@@ -43,6 +43,9 @@ def test_other_colours(states):
 def test_upside_down(states):
     """A reflected state does after a reflected action what the state does after the action, reflected."""
     jax.tree.map(np.testing.assert_array_equal, REFLECT(REFLECT(states)), states)
+    unused = np.asarray(states.traps)[..., 0] < 0
+    assert unused.any()
+    assert (np.asarray(REFLECT(states).traps)[unused] == -1).all()
     board, mirrored = OBSERVE(states), OBSERVE(REFLECT(states))
     np.testing.assert_array_equal(board[:, ::-1, :-1], mirrored[:, :, :-1])
     np.testing.assert_array_equal(board[:, :, -1], mirrored[:, :, -1])

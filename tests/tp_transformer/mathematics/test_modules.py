@@ -8,6 +8,7 @@ from tp_transformer.mathematics.modules import (
     SPLITS,
     check_modules,
     modules_of,
+    unknown,
 )
 
 
@@ -31,6 +32,10 @@ def test_check_modules():
         "numbers__gcd",
         "arithmetic__mul",
     )
+
+
+def test_known_names_are_listed_in_order():
+    assert "expected one of a, b, c" in str(unknown("letter", "z", ["c", "a", "b"]))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def test_a_note_makes_no_other_vocabulary():
 def test_golden_ids():
     """Ids agree with the recorded outputs of the authors' code."""
     assert (DEFAULT.pad, DEFAULT.start, DEFAULT.end) == (PAD, START, END) == (0, 1, 2)
+    assert Vocabulary.released().special_ids == {"pad": 1, "start": 2, "end": 3}
 
 
 def test_written_out():

@@ -89,6 +89,11 @@ def test_names_are_those_of_conlls_script(tags, names):
     assert list(words.names_in(tags.split())) == names
 
 
+def test_one_tag_that_is_none_of_names_leaves_accuracy():
+    assert words.known(("B-A", "I-A", "O"))["metrics"] == ("f1", "accuracy")
+    assert words.known(("B-A", "NOUN", "O"))["metrics"] == ("accuracy",)
+
+
 def test_the_f1_counts_names_of_all_rows():
     """Two of three names are found, with one that is none, and a name counts in its own row only."""
     rows = [["B-A", "O", "B-B"], ["B-A", "I-A"]]
