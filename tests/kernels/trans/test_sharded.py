@@ -87,7 +87,7 @@ def test_a_ring_of_one_is_the_operator_itself():
 
 
 def test_what_is_masked_may_be_anything():
-    """Logits, and rows of the premise that nobody attends to: values, tangents, gradients of a ring of one."""
+    """Logits, and rows of the premise that nobody attends to; of a ring of one, derivatives too."""
     kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")
     mask = np.broadcast_to(np.arange(5) < 3, kernel_logits.shape)
 
