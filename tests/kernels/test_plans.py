@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels import plans
+from kernels import chips, plans
 from kernels.two_simplicial import api as two_simplicial
 from tests import recorded
 from tests.kernels.test_envelope import Drawn, draw
@@ -97,6 +97,18 @@ def described(call: Drawn, seed: int) -> dict[str, Any]:
             direction: [len(found), found[0], digest(found)] for direction, found in candidates.items()
         }
     return line
+
+
+def test_all_of_a_chip_may_be_used_but_not_more():
+    chip = dataclasses.replace(chips.named("NVIDIA H100 80GB HBM3", "cuda"), memory=1000, grid=(7, 5, 9))
+
+    def fits(memory, *grid):
+        return plans.fits(chip, plans.Launch(name="a kernel", grid=grid, memory=memory))
+
+    assert fits(1000, 7, 5, 9) is None
+    assert "needs 1,001 bytes, NVIDIA H100 80GB HBM3 has 1,000" in fits(1001, 7, 5)
+    assert "needs 8 programs along x" in fits(1000, 8, 5)
+    assert "needs 10 programs along z" in fits(1000, 7, 5, 10)
 
 
 @pytest.mark.parametrize("make", [draw, with_few_keys])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from kernels.trilinear import shapes, xla
+from kernels.trilinear import reference, shapes, xla
 from kernels.trilinear.api import trilinear_attention
 from kernels.trilinear.shapes import Shape
 from tests.kernels.trilinear import cases
@@ -52,6 +52,28 @@ def test_degenerate_inputs(shape, kind):
     """Equal logits, ties, one pair that takes all; finite gradients everywhere."""
     # Logits of hundreds have errors of 1e-5 themselves.
     compare(shape, kind=kind, factor=10 if kind == "large" else 1, blocks=ODD_BLOCKS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_cotangent_of_the_log_sum_exp(dtype):
+    """Which only second derivatives have."""
+    config = shapes.SMALL[1].config
+    arrays, dout = cases.make(shapes.SMALL[1], dtype)
+    out, lse = jax.jit(functools.partial(xla.forward, config))(*arrays)
+    dlse = np.random.default_rng(1).normal(size=lse.shape).astype("float32")
+    got = jax.jit(functools.partial(xla.backward, config))(*arrays, out, lse, dout, dresidual=dlse)
+
+    @jax.jit
+    def definition(*arrays):
+        both = functools.partial(reference.trilinear_attention, config)
+        return jax.vjp(both, *arrays)[1]((dout.astype("float32"), dlse))
+
+    for one, expected in zip(got, definition(*(x.astype("float32") for x in arrays)), strict=True):
+        assert one.dtype == dtype
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(
+            np.asarray(one, "float32"), expected, rtol=0, atol=scale * cases.TOLERANCE[dtype]
+        )
 
 
 # Not where there is one pair only: its logit's gradient is 0, the difference of two rounded numbers.

@@ -357,6 +357,10 @@ def test_says_what_it_cannot_do(config, shape, dtype, reason):
         tpu.plan("forward", config, *_shaped(shape, dtype), chip=tpu_launches.CHIPS[0])
 
 
+def test_any_scale_that_is_not_negative_is_planned():
+    assert tpu.plan("forward", Config(scale=0.0), *_shaped(TILED), chip=tpu_launches.CHIPS[0]).launches
+
+
 def test_refuses_what_fits_with_no_tiles_and_symbols():
     chip = dataclasses.replace(tpu_launches.CHIPS[0], memory=1 << 20)
     with pytest.raises(

@@ -53,9 +53,10 @@ def test_pairs_of_few_keys_are_computed_at_once(keys, few, monkeypatch):
     assert bool(calls) == few
 
 
-def test_a_cotangent_of_the_log_sum_exp():
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 2e-2)])
+def test_a_cotangent_of_the_log_sum_exp(dtype, tolerance):
     """Which only second derivatives have."""
-    *given, mask = (jnp.asarray(a) for a in cases.arrays(shapes.TINY, mask="padding"))
+    *given, mask = (jnp.asarray(a) for a in cases.arrays(shapes.TINY, mask="padding", dtype=dtype))
     out, lse = jax.jit(functools.partial(xla.forward, TRILINEAR))(*given, mask)
     rng = np.random.default_rng(0)
     dout, dlse = (jnp.asarray(rng.normal(size=x.shape), x.dtype) for x in (out, lse))
@@ -65,10 +66,11 @@ def test_a_cotangent_of_the_log_sum_exp():
     @jax.jit
     def definition(*given):
         both = functools.partial(reference.two_simplicial_attention, TRILINEAR, mask=mask)
-        return jax.vjp(both, *given)[1]((dout, dlse))
+        return jax.vjp(both, *given)[1]((dout.astype(jnp.float32), dlse))
 
-    for one, expected in zip(got, definition(*given), strict=True):
-        cases.check(one, np.asarray(expected), 1e-5)
+    for one, expected in zip(got, definition(*(x.astype(jnp.float32) for x in given)), strict=True):
+        assert one.dtype == dtype
+        cases.check(one, np.asarray(expected), tolerance)
 
 
 MASKED = pytest.mark.parametrize(
@@ -128,6 +130,12 @@ def test_logits_in_the_hundreds():
     others = pull(arrays[:5], dout)
     for name, mine, theirs, true in zip(cases.NAMES, gradients, others, want.gradients, strict=True):
         assert cases.error(mine, true) < max(1e-5, 10 * cases.error(theirs, true)), name
+
+
+def test_products_with_values_are_fast_where_all_have_16_bits():
+    narrow, wide = jnp.zeros(1, jnp.bfloat16), jnp.zeros(1)
+    assert xla._precision(narrow, narrow) == jax.lax.Precision.DEFAULT
+    assert xla._precision(narrow, wide) == xla._precision(wide, wide) == jax.lax.Precision.HIGHEST
 
 
 def test_16_bits():
