@@ -153,6 +153,7 @@ def test_rows_end_with_one_of_several_symbols_or_with_several_in_a_row():
     for ends, count in (
         ({"symbols": (10, 8)}, 4),
         ({"sequences": ((6, 7),)}, 3),
+        ({"sequences": ((5, 6),)}, 2),
         ({"sequences": ((7, 6), (4, 5), (8, 9))}, 5),
         ({"sequences": (tuple(range(4, 11)),)}, 6),
     ):
