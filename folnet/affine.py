@@ -3,11 +3,11 @@
 Axis letters: B batch; X, Y tokens; W inputs and F outputs of an affine map.
 """
 
+import math
 from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 Activation = Literal["gelu", "relu", "implication"]
@@ -76,12 +76,12 @@ def _gelu(x: jax.Array) -> jax.Array:
 def _gelu_tangent(primals, tangents):
     """Computes the derivative Phi(x) + x phi(x), with phi the density of the normal distribution."""
     (x,), (tangent,) = primals, tangents
-    density = jnp.exp(-0.5 * jnp.square(x)) * np.asarray(1 / np.sqrt(2 * np.pi), x.dtype)
+    density = jnp.exp(-0.5 * jnp.square(x)) * (1 / math.sqrt(2 * math.pi))
     return _gelu(x), tangent * (_normal_distribution(x) + x * density)
 
 
 def _normal_distribution(x: jax.Array) -> jax.Array:
-    return 0.5 * (1 + jax.lax.erf(x * np.asarray(0.5**0.5, x.dtype)))
+    return 0.5 * (1 + jax.lax.erf(x * 0.5**0.5))
 
 
 def activate(z: Float[Array, "*S"], activation: Activation) -> Float[Array, "*S"]:

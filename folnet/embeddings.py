@@ -88,7 +88,7 @@ class Embeddings(Tables):
         """Returns u_0(x) and u_0(x, y) in the compute dtype; arguments are those of `FOLNet`."""
         unary = self.properties(input_ids, token_type_ids)
         if inputs_embeds is not None:
-            unary += inputs_embeds.astype(unary.dtype)
+            unary += inputs_embeds
         relation = self.relations(token_type_ids, relation_ids, relation_embeds)
         return self.finish(unary, self.linked(unary, relation), deterministic)
 
@@ -122,7 +122,7 @@ class Embeddings(Tables):
             counts = relation_counts(relation_ids, len(self.relation), relation.dtype)
             relation += over_predicates(counts, Affine(self.relation))
         if relation_embeds is not None:
-            relation += jnp.moveaxis(relation_embeds.astype(relation.dtype), -1, 1)
+            relation += jnp.moveaxis(relation_embeds, -1, 1)
         return relation
 
     def finish(

@@ -101,7 +101,7 @@ class PredictionHead(nn.Module):
         """Returns logits in at least float32."""
         hidden = activate(self.transform(unary), self.config.head_activation)
         logits = embeddings.logits(normalize(hidden, self.config.layer_norm_eps))
-        return logits + self.bias.astype(logits.dtype)[None, None]
+        return logits + self.bias[None, None]
 
 
 class _Headed[Output](nn.Module, Pretrained):

@@ -129,7 +129,7 @@ def settled(module: Any, state: Any, still: tuple[Any, ...], ahead: int | Int[Ar
         raise ValueError(f"ahead: got {ahead}, expected at least 0")
     if module.is_initializing() or (isinstance(ahead, int) and ahead == 0):
         return state
-    unbound, key = module.clone(parent=None), None if still[-1] else module.make_rng("dropout")
+    unbound, key = module.clone(), None if still[-1] else module.make_rng("dropout")
 
     @jax.jit  # so that the loop closes over tracers: values would be checked in it, where they cannot be
     def run(variables: Any, state: Any, arrays: Any, ahead: Any) -> Any:

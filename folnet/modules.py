@@ -144,8 +144,7 @@ class Mu(_Operator):
     @nn.nowrap
     def _read(self, relation: Float[Array, "B D2 X A"]) -> tuple[Float[Array, "B H X A"], Affine]:
         """Returns the kernel before its softmax, and the map of the premise."""
-        weight = self.reader.weight.astype(relation.dtype)
-        kernel, premise = jnp.split(weight, [self.config.num_attention_heads], axis=1)
+        kernel, premise = jnp.split(self.reader.weight, [self.config.num_attention_heads], axis=1)
         return over_predicates(relation, Affine(kernel)), Affine(premise)
 
 

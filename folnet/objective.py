@@ -91,7 +91,7 @@ def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"] 
     """Returns the squared error over all numbers; raises ValueError if the shapes differ."""
     _same("labels", labels, predictions)
     dtype = jnp.promote_types(predictions.dtype, jnp.float32)
-    losses = jnp.square(predictions.astype(dtype) - labels.astype(dtype))
+    losses = jnp.square(predictions.astype(dtype) - labels)
     return Loss(losses.sum(), jnp.asarray(losses.size), jnp.asarray(0))
 
 

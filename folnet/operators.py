@@ -47,7 +47,6 @@ def softmax_kernel(
     Raises:
       ValueError: If the mask is not boolean or does not broadcast.
     """
-    mask = checks.mask(mask, logits.shape, "the kernel's shape")
     wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     kernel = masked_softmax(wide, mask).astype(dtype or logits.dtype)
     return kernel if dropout is None else dropout(kernel)
@@ -245,7 +244,6 @@ def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
     batch, size, rows, columns = premise.shape
     step = min(CJOIN_ROWS, rows)
     padding = -rows % step
-    mask = jnp.broadcast_to(mask, (mask.shape[0], 1, rows, columns))
     # Padding rows attend to nothing and are removed at the end.
     mask = jnp.pad(mask, ((0, 0), (0, 0), (0, padding), (0, 0)))
     premise = jnp.pad(premise, ((0, 0), (0, 0), (0, padding), (0, 0)))

@@ -35,7 +35,6 @@ def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def draw(model: nn.Module, key: jax.Array, names: Iterable[str]) -> dict[str, jax.Array]:
     """Returns initial values of the named parameters only."""
-    names = list(names)
 
     def chosen(key):
         params = flatten(_drawn(model, key))

@@ -220,6 +220,6 @@ def _settings[Config: ModelConfig](kind: type[Config], described: Mapping[str, A
 def _labels(names: Any) -> tuple[str, ...]:
     """Returns the names in their order; raises ValueError unless they are numbered from 0."""
     numbers = [str(number) for number in range(len(names))]
-    if not isinstance(names, dict) or sorted(names) != sorted(numbers):
+    if not isinstance(names, dict) or set(names) != set(numbers):
         raise ValueError(f"{_NAMES}: got {names!r}, expected a name for each number from 0")
     return tuple(names[number] for number in numbers)

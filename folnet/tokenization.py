@@ -92,7 +92,7 @@ class WordPieceTokenizer:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
+            line = data[: error.start].count(b"\n") + 1
             raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason})") from error
         # Only "\n" ends a line: BERT's own file contains other characters at which `splitlines` would split.
         return cls(

@@ -100,7 +100,7 @@ class TransformerEmbeddings(Tables):
         """Returns the features of tokens before the first layer, in the compute dtype."""
         unary = self.properties(input_ids, token_type_ids)
         if inputs_embeds is not None:
-            unary += inputs_embeds.astype(unary.dtype)
+            unary += inputs_embeds
         return self.dropout(self.norm(unary), deterministic=deterministic)
 
 

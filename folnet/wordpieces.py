@@ -36,7 +36,7 @@ def learned(
             f"vocab_size: got {vocab_size}, expected at least {len(first)} for the special tokens and "
             "all characters (or a smaller max_alphabet)"
         )
-    model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token=UNK))
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocab_size,

@@ -224,8 +224,8 @@ class TimeStepBoxWorld(_Described):
         config = self._settings(env_params)
         state, outcome = boxworld.step(state, action, config)
         cut = jnp.int8(TRUNCATED if self.tell_truncation else TERMINATED)
-        kind = jnp.where(outcome.truncated, cut, jnp.int8(MID))
-        kind = jnp.where(outcome.terminated, jnp.int8(TERMINATED), kind)
+        kind = jnp.where(outcome.truncated, cut, MID)
+        kind = jnp.where(outcome.terminated, TERMINATED, kind)
         return state, self._time_step(state, kind, outcome.reward, config)
 
     def _time_step(self, state, kind, reward, config) -> TimeStep:

@@ -15,10 +15,10 @@ entities or keys (j and k), V features of an entity, H heads, D, E features of k
 F features of all heads, concatenated.
 """
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from flax import struct
 from flax.typing import Dtype
@@ -44,7 +44,7 @@ def dot_product_logits(
     """Computes <q_i, k_j> / sqrt(D) for each head, in float32 or wider. Batch axes broadcast."""
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...ihd,...jhd->...hij", query, key, preferred_element_type=dtype)
-    return logits / np.sqrt(query.shape[-1]).astype(dtype)
+    return logits / math.sqrt(query.shape[-1])
 
 
 def weighted_values(

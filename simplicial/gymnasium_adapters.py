@@ -153,7 +153,7 @@ def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
     for name, value in known_leaves(config).items():
         if value is None:
             raise ValueError(f"config: got a batch for {name}, {settings[name]}, expected a single config")
-        settings[name] = value if name == "bridge_probability" or value != int(value) else int(value)
+        settings[name] = int(value) if value == int(value) else value
     return tuple(settings.items())
 
 
@@ -256,7 +256,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         if started.any():
             infos |= self._puzzle_infos(puzzles, started)
         if self._same_step and ended.any():
-            final = np.full(self.num_envs, None, dtype=object)
+            final = np.full(self.num_envs, None)
             for i in np.nonzero(ended)[0]:
                 final[i] = last[i]
             old = {"solved": infos["solved"] & ended, "_solved": ended}

@@ -164,7 +164,6 @@ class TrilinearAttention(nn.Module):
         Raises:
           ValueError: a field is out of range, or `inputs` has fewer than two axes or a prompt is too long.
         """
-        check_entities("inputs", inputs)
         size = self._checked_size()
         groups = self.num_groups or self.num_heads
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}

@@ -12,12 +12,12 @@ Axis letters: B batch (any number of leading axes), T queries, S keys and values
 H heads, D features of a head, F = H D, O outputs.
 """
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from flax.typing import Dtype
 from jax.nn.initializers import Initializer, variance_scaling
@@ -51,7 +51,7 @@ def dot_product_weights(
     """
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...thd,...shd->...hts", query, key, preferred_element_type=dtype)
-    logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
+    logits = logits / math.sqrt(query.shape[-1])
     mask = checks.mask(mask, logits.shape, "[*B, H, T, S]")
     return masked_softmax(logits, _with_past(mask, logits.shape) if is_causal else mask)
 
@@ -70,7 +70,7 @@ def single_query_fillers(
     key, value = jnp.swapaxes(key, -3, -2), jnp.swapaxes(value, -3, -2)  # [*B, H, S, D], a cache's layout
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.sum(jnp.swapaxes(query, -3, -2) * key, axis=-1, dtype=dtype)
-    logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
+    logits = logits / math.sqrt(query.shape[-1])
     weights = masked_softmax(logits, None if mask is None else mask[..., 0, :]).astype(value.dtype)
     filler = jnp.sum(weights[..., None] * value, axis=-2)  # accumulates in float32 at least
     return filler[..., None, :, :]

@@ -124,7 +124,7 @@ def _wrong_positions(table: np.ndarray | None, features: int) -> list[str]:
         return []
     want = sinusoids(table.shape[1] if table.ndim == 3 else 0, features)
     # The authors compute angles of up to 200 in float32, and the table may have been rounded to bfloat16.
-    if table.shape == (1, *want.shape) and np.max(np.abs(table[0].astype(float) - want)) <= 1e-2:
+    if table.shape == (1, *want.shape) and np.max(np.abs(table[0] - want)) <= 1e-2:
         return []
     return [f"{POSITIONS}: got another table of shape {table.shape}, expected the sinusoids of (2)"]
 

@@ -156,7 +156,7 @@ def _draw_win_rates(
         )
     files = {shown: runtime.plots.save(figure, out / f"{shown}.png") for shown, figure in figures.items()}
     files["win_rates.json"] = out / "win_rates.json"
-    records = {str(frames): rates[frames][1] for frames in sorted(rates)}
+    records = {str(frames): record for frames, (_, record) in rates.items()}
     write_json(files["win_rates.json"], {"agent": name, "steps": records})
     return files
 

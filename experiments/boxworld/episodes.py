@@ -299,4 +299,4 @@ def tile_names(state: boxworld.State) -> dict[tuple[int, int], str]:
 
 def is_bright(colour: np.ndarray | Sequence[int]) -> bool:
     """Returns whether black text is more readable than white on an RGB colour with values 0 to 255."""
-    return bool(np.asarray(colour, float) @ (0.3, 0.59, 0.11) > 120)
+    return bool(np.asarray(colour) @ (0.3, 0.59, 0.11) > 120)

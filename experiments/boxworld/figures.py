@@ -68,7 +68,7 @@ def curve(
             low, high = runtime.intervals.wilson_interval(min(round(solved), episodes), episodes)
             rows.append((record["frames"], record["train_seconds"], solved / episodes, low, high))
             episodes, solved, lines = 0, 0.0, 0
-    return Curve(*np.asarray(rows, float).T) if rows else None
+    return Curve(*np.asarray(rows).T) if rows else None
 
 
 def draw_run(workdir: Path, config: Config, results: Mapping[str, Any]) -> dict[str, Path]:

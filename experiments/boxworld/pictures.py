@@ -244,8 +244,8 @@ def over_training(curves: Mapping[tuple[int, int, int], Sequence[Any]], *, title
                     axes.legend(fontsize=7, loc="best")
                 axes.set_ylim(-0.03, 1.05)
                 axes.xaxis.set_major_locator(MaxNLocator(4))
-                axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-                if row == len(lengths) - 1 or lock > lengths[row + 1]:
+                axes.xaxis.set_major_formatter(EngFormatter())
+                if row == len(lengths) - 1:
                     axes.set_xlabel("environment steps")
                     axes.tick_params(labelbottom=True)
             frames[row, 0].set_ylabel("fraction solved")

@@ -219,7 +219,7 @@ def _cut(rows: Int[np.ndarray, "N"], size: int) -> Iterator[Int[np.ndarray, "n"]
 def fitting(features: Any, lengths: Sequence[int]) -> Int[np.ndarray, "N"]:
     """Returns for each row the index of the smallest of the increasing `lengths` that fits its tokens."""
     sizes = features.attention_mask.sum(axis=-1)
-    return np.searchsorted(lengths, sizes.reshape(len(sizes), -1).max(axis=1, initial=0))
+    return np.searchsorted(lengths, sizes.reshape(len(sizes), -1).max(axis=1))
 
 
 def take(

@@ -96,7 +96,7 @@ def samples(config: Config, writer: Writer, rows: Rows) -> list[dict[str, str]]:
         labels = rows.take(chosen)["labels"]
         # A short text leaves at least its last word to write.
         texts = [row[row >= 0].tolist() for row in labels]
-        prompts = [row[: max(min(config.prompt_tokens + 1, len(row) - 1), 1)] for row in texts]
+        prompts = [row[: min(config.prompt_tokens + 1, len(row) - 1)] for row in texts]
         given = [writer.tokenizer.decode(row) for row in prompts]
         after = zip(prompts, texts, strict=True)
         target = [writer.tokenizer.decode(row[len(some) :][: config.new_tokens]) for some, row in after]

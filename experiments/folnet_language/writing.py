@@ -133,7 +133,7 @@ class Writer:
         each = options.get("num_return_sequences", 1)
         starts = np.repeat(lengths if self.continues else np.ones_like(lengths), each)
         sequences, ends = np.asarray(found.sequences), np.asarray(found.lengths)
-        scores = [None] * len(ends) if found.scores is None else np.asarray(found.scores, float).tolist()
+        scores = [None] * len(ends) if found.scores is None else np.asarray(found.scores).tolist()
         written = [
             Written(tokenizer.decode(row[start:end]), row[end - 1] == tokenizer.sep_id, score)
             for row, start, end, score in zip(sequences, starts, ends, scores, strict=True)

@@ -144,7 +144,6 @@ class Config(runtime.RunConfig):
             relation_intermediate_size=2 * self.relations,
             operators=self.operators,
             relative_position="none",
-            absolute_position=False,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
             initializer_range=-1.0,

@@ -41,7 +41,7 @@ def draw(
     of_edges, of_names = jax.random.split(key)
     scores = jax.random.uniform(of_edges, (count, nodes, nodes)) - jnp.eye(nodes)[None]
     edges = jax.nn.one_hot(jax.lax.top_k(scores, SUCCESSORS)[1], nodes).sum(axis=2) > 0
-    names = jnp.argsort(jax.random.uniform(of_names, (count, NAMES)), axis=-1)[:, :nodes]
+    names = jnp.argsort(jax.random.uniform(of_names, (count, NAMES)))[:, :nodes]
     reached = jnp.broadcast_to(jnp.eye(nodes, dtype=bool)[None], edges.shape)
     longer = jnp.zeros(edges.shape, jnp.int32)
     for _ in range(CLASSES):

@@ -202,7 +202,7 @@ def check_types(config: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_types(value, f"{prefix}{field.name}.")
         elif not _fits(value, hint):
-            declared = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
+            declared = hint.__name__ if isinstance(hint, type) else hint
             raise ValueError(f"{prefix}{field.name}: got {value!r}, expected type {declared}")
 
 

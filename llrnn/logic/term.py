@@ -293,6 +293,8 @@ def alpha_equal(left: Term, right: Term) -> bool:
             continue
         if len(a.children) != len(b.children):  # which hashes alone do not exclude
             return False
+        if isinstance(a, TypeApp) and isinstance(b, TypeApp) and a.of != b.of:  # their types may be equal
+            return False
         if isinstance(a, TypeLam) and isinstance(b, TypeLam) and a.variable != b.variable:
             name = fresh("X", type_variables(a) | type_variables(b))
             a, b = a.renamed(name), b.renamed(name)

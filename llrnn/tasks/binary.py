@@ -50,8 +50,8 @@ class _TwoNumbers(StringTask):
 
     def _answer(self, drawn: Int[Array, "B N"], length: Length, index: Int[Array, "A"]) -> Int[Array, "B A"]:
         place = jnp.arange(drawn.shape[1])
-        bits = 1 + jnp.max(jnp.where(drawn == 1, place, -1), axis=1, keepdims=True)
-        padded = jnp.pad(drawn, ((0, 0), (0, 1)))[:, jnp.minimum(index, drawn.shape[1])]
+        bits = jnp.max(drawn * (1 + place)[None], axis=1, keepdims=True)
+        padded = jnp.pad(drawn, ((0, 0), (0, 1)))[:, index]
         return jnp.where(index[None] == bits, 2, padded)
 
 
@@ -138,7 +138,7 @@ def _square_root(pairs: Int[Array, "B N 2"]) -> Int[Array, "B N"]:
     The method by hand: a bit is 1 if 4 root + 1 can be subtracted from the remainder, to which each step
     appends a pair. Root and remainder are bits, lowest first; N + 2 of them suffice.
     """
-    count, size = pairs.shape[1], pairs.shape[1] + 2
+    size = pairs.shape[1] + 2
 
     def step(state: tuple[Array, Array], pair: Array) -> tuple[tuple[Array, Array], Array]:
         remainder, root = state
@@ -152,7 +152,7 @@ def _square_root(pairs: Int[Array, "B N 2"]) -> Int[Array, "B N"]:
         return (remainder, jnp.concatenate([bit[:, None], root[:, : size - 1]], axis=1)), bit
 
     start = jnp.zeros((len(pairs), size), jnp.int32)
-    _, bits = jax.lax.scan(step, (start, start), jnp.moveaxis(pairs, 1, 0), length=count)
+    _, bits = jax.lax.scan(step, (start, start), jnp.moveaxis(pairs, 1, 0))
     return bits.T
 
 

@@ -292,10 +292,10 @@ class RandomPatternTask(VariablePatternTask):
     def __post_init__(self):
         super().__post_init__()
         low, high = self.step_range
-        if not -NUM_CONTENTS < low <= high or high < 1 or high - low >= NUM_CONTENTS:
+        if high < 1 or not 0 <= high - low < NUM_CONTENTS:
             raise ValueError(
-                f"step_range: got {self.step_range}, expected (low, high) with high >= 1 and at most "
-                f"{NUM_CONTENTS} steps above {-NUM_CONTENTS}"
+                f"step_range: got {self.step_range}, expected (low, high) with high >= 1 and "
+                f"low <= high < low + {NUM_CONTENTS}"
             )
         if self.longest_pattern < 1:
             raise ValueError(f"longest_pattern: got {self.longest_pattern}, expected at least 1")

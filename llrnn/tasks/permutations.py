@@ -73,7 +73,7 @@ def group(name: str) -> Group:
         )
     family, n = match[1], int(match[2])
     factorial = math.factorial(min(n, 10))  # 10! exceeds MAX_ORDER already
-    order = {"S": factorial, "A": max(factorial // 2, 1), "Z": n, "D": 2 * n}[family]
+    order = {"S": factorial, "A": factorial // 2, "Z": n, "D": 2 * n}[family]
     if order < 2 or (family == "D" and n < 3):
         raise ValueError(f"group: got {name!r}, expected at least 2 elements, and at least 3 points for D")
     if order > MAX_ORDER:

@@ -157,7 +157,7 @@ def _follow(
         found = holds.any()
         number = jnp.where(found & (jnp.arange(NUM_COLOURS + 1) == colour) & (number == 0), depth, number)
         behind = jnp.where(holds, lock, EMPTY - 1).max()
-        length = jnp.where(found & (behind == EMPTY), depth, length)
+        length = jnp.where(behind == EMPTY, depth, length)
         return jnp.where(found, behind, EMPTY), length, number
 
     start = colour, jnp.int32(0), jnp.zeros(NUM_COLOURS + 1, jnp.int32)

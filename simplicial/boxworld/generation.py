@@ -135,7 +135,7 @@ def _uniform(word: UInt32[Array, "*N"], least: ArrayLike, most: ArrayLike) -> In
 def _ranks(words: UInt32[Array, "N"]) -> Int32[Array, "N"]:
     """Returns the rank of each of N random words: a uniformly random permutation."""
     count = words.shape[0]
-    bits = max(count - 1, 1).bit_length()  # the low bits are replaced by the index, which breaks ties
+    bits = (count - 1).bit_length()  # the low bits are replaced by the index, which breaks ties
     words = (words >> bits << bits) | jnp.arange(count, dtype=jnp.uint32)
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 

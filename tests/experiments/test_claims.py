@@ -253,6 +253,10 @@ def test_the_program_prints_step_times(tmp_path, monkeypatch, capsys):
         "llrnn.copy, one: step_seconds=0.125",
         "llrnn.copy, two: step_seconds=1",
     ]
+    unfair = dataclasses.replace(DECLARED["llrnn.copy"][0], seeds=(0, 0))
+    monkeypatch.setattr(program, "comparisons", lambda: {"llrnn.copy": (unfair, None)})
+    with pytest.raises(ValueError, match=r"seeds: got \(0, 0\), expected different ones"):
+        program.main()
 
 
 def test_the_program_runs_what_is_chosen_in_the_time_given(tmp_path, monkeypatch, capsys):

@@ -46,6 +46,9 @@ def test_flags_are_read():
     options = export.read_options(flags(sharding="data:64,model:4", length="any", batch=128))
     assert (dict(options.sharding), options.lengths, options.batch) == ({"data": 64, "model": 4}, None, 128)
     assert export.read_options(flags(length="34,128")).lengths == (34, 128)
+    assert dict(export.read_options(flags(sharding="model:4")).sharding) == {"data": 1, "model": 4}
+    options = export.read_options(flags(weights="beside", derivative=True))
+    assert (options.weights, options.derivative) == ("beside", True)
 
 
 def test_the_platforms_are_those_of_the_chips_unless_they_are_given():

@@ -72,6 +72,7 @@ def test_results_are_reported_in_rows():
         "parameters": 12345,
         "split": {"error": 0.01234, "interval": [0.5, 0.75], "held/out": {"count": 3}},
         "words": ["a", "b"],
+        "counts": [1, 2.5],
         "right": True,
     }
     assert list(weights.measured(results)) == [
@@ -94,6 +95,16 @@ def test_a_folder_without_its_files_is_reported(tmp_path, config):
         weights.card(tmp_path)
     with pytest.raises(runtime.CheckpointError, match="cannot be read"):
         releasing.restore(tmp_path, weights.abstract_state(tmp_path))
+
+
+def test_a_run_that_is_not_released_has_no_folder_and_no_card(tmp_path):
+    experiment = registry.EXPERIMENTS["folnet_finetune"]
+    config = workdir.config_dict(experiment.presets(experiment.default))
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ValueError, match="'folnet_finetune', whose runs are not released as folders"):
+        weights.abstract_state(tmp_path)
+    with pytest.raises(ValueError, match="'folnet_finetune', which has no card"):
+        weights.card(tmp_path)
 
 
 def call(monkeypatch, **given):

@@ -57,6 +57,9 @@ def test_operators_that_cannot_be(operators, message):
         ("pretrain_loss", "MLM.MLM", "each at most once"),
         ("dtype", "int32", "dtype: got 'int32', expected the name of a floating-point type"),
         ("dtype", "float31", "dtype: got 'float31'"),
+        ("labels", ["no", "yes"], r"labels: got \['no', 'yes'\], expected a tuple of names"),
+        ("labels", ("no", 1), r"labels: got \('no', 1\), expected a tuple of names"),
+        ("labels", ("no",), r"labels: got \('no',\), expected num_labels = 2 different names"),
     ],
 )
 def test_fields_that_cannot_be(field, value, message):
@@ -109,6 +112,8 @@ def test_every_size_is_an_integer_from_one():
         least = {"relation_vocab_size": 0, "max_distance": 2}.get(name, 1)
         if name != "relative_attention_max_distance":  # compared with the number of buckets
             BASE.replace(**{name: least})
+            if name != "num_hidden_layers":
+                BASE.replace(**{name: 2**31 - 1})
             for value in (least - 1, 2.0, True, 2**31):
                 with pytest.raises(ValueError, match=f"{name}: got {value}, expected"):
                     BASE.replace(**{name: value})
@@ -118,6 +123,7 @@ def test_bounds_of_fields():
     """Values at the ends of their ranges are accepted."""
     BASE.replace(hidden_dropout_prob=0, attention_probs_dropout_prob=0.999, initializer_range=-1)
     BASE.replace(num_hidden_layers=1000, pretrain_loss="SOP", relative_attention_max_distance=9)
+    BASE.replace(pretrain_loss="SOP.NSP.MLM", labels=("no", "yes"))
     BASE.replace(relative_position="t5", relative_attention_max_distance=9)
     for name in (
         "hidden_dropout_prob",

@@ -187,6 +187,7 @@ def test_settings_may_be_left_out_or_counted():
         del config[name]
     config["mixer_ops"] = {int(arity): names for arity, names in config["mixer_ops"].items()}
     config["pretrain_loss"] += ".SCL"
+    config["predicate_dims"] = [None, *config["predicate_dims"][1:]]  # no model has atoms of arity 0
     assert convert.from_torch_config(config) == want
 
 
@@ -209,6 +210,7 @@ def test_settings_that_are_left_out_have_the_defaults():
     # One class score and no number of classes is regression, not multiple choice.
     one = {"classifier.weight": np.zeros((1, 32))}
     assert convert.class_of(few, one) is FOLNetForSequenceClassification
+    assert convert.class_of({**few, "num_classes": 2}, one) is folnet.FOLNetForMultipleChoice
 
 
 def test_settings_that_the_released_code_has_not():
@@ -220,6 +222,15 @@ def test_settings_that_the_released_code_has_not():
         convert.to_torch(config, small.draw(FOLNet(config)))
     for name in ("relative_position", "activation", "cjoin", "attention_probs_dropout_prob"):
         assert f"{name}: got " in str(caught.value)
+
+
+def test_the_released_code_has_512_absolute_positions():
+    """Without them any number may be set."""
+    config = small.config(operators="j.a", max_position_embeddings=9)
+    convert.to_torch_config(config)
+    convert.to_torch_config(config.replace(absolute_position=True, max_position_embeddings=512))
+    with pytest.raises(ValueError, match="max_position_embeddings: got 9, expected 512"):
+        convert.to_torch_config(config.replace(absolute_position=True))
 
 
 def test_a_transformer_is_none_of_theirs():

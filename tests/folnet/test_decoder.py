@@ -258,6 +258,20 @@ def test_a_state_without_room():
         model.init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32), capacity=2, method="prefill")
 
 
+def test_a_state_as_large_as_the_text_and_a_mask_of_integers():
+    """There need be no room for more; 0 and 1 stand for False and True."""
+    model, params = causal("j.")
+    text, real = words(2, 3), jnp.asarray([[1, 1, 1], [1, 1, 0]])
+
+    def run(params):
+        start = small.apply(model, params, text, None, real, capacity=3, method="prefill")
+        return small.apply(model, params, text, None, real).logits, start
+
+    logits, (_, state) = jax.eval_shape(run, params)
+    assert logits.shape == (2, 3, VOCAB)
+    assert state.columns.seen.shape == (2, 3)
+
+
 def test_a_transformer_is_no_decoder():
     """Its settings are refused."""
     cls: Any = FOLNetDecoder

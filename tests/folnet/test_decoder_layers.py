@@ -64,6 +64,8 @@ def test_room_and_one_more_token():
     assert not got[:, :, :2, 2].any()
     few: Any = small.quickly(add)(Premises(join=start.join), Premises(join=token.join), jnp.int32(2))
     assert few.cjoin is few.assoc is few.trans is None
+    either = Premises(join=start.join).combine(Premises(cjoin=start.cjoin), join=max, cjoin=max)
+    assert either.join is either.cjoin is None
     np.testing.assert_array_equal(few.join, whole.join)
 
 

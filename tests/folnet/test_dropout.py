@@ -74,7 +74,7 @@ def test_rates_at_the_ends():
     """A rate below half a level drops nothing, one near 1 keeps one level, and 1 is refused."""
     five = np.arange(5, dtype=np.float32)
     np.testing.assert_array_equal(dropped(small.key(0), 1e-6, five), five)
-    assert kept_levels(1 - 1e-6) == 1
+    assert (kept_levels(1 - 1e-6), kept_levels(0.0)) == (1, LEVELS)
     for rate in (1.0, -0.1):
         with pytest.raises(ValueError, match=f"rate: got {rate}, expected a number of at least 0 and"):
             kept_levels(rate)

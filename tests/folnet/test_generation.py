@@ -1,6 +1,7 @@
 """Generation: beams, end tokens, padding at either end, prompts of different lengths, the cache."""
 
 import dataclasses
+import functools
 import types as types_lib
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from folnet import FOLNetConfig, Sampling, generate, generate_from
+from folnet.generation import repeated
 from tests.folnet import small
 from tests.folnet.small_decoders import OTHER, VOCAB, causal, conditional, first, method, words
 
@@ -252,6 +254,32 @@ def test_the_cache_changes_nothing_in_beams(prompted):
     np.testing.assert_array_equal(found.lengths, anew.lengths)
     np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-5)
     assert len(np.unique(np.asarray(found.sequences)[:, 4 * prompted :], axis=0)) > 6
+    if prompted:  # each beam's padding may stand before its text instead
+        left = jax.tree.map(
+            lambda rows: jnp.stack([jnp.roll(row, 4 - n) for row, n in zip(rows, lengths, strict=True)]),
+            {"token_type_ids": types, "attention_mask": options["attention_mask"], "text": text},
+        )
+        moved = run(Rule(), {}, left.pop("text"), **{**options, **more, **left})
+        for row, sequence in enumerate(np.asarray(found.sequences)):
+            before = 4 - lengths[row // BEAMS["num_return_sequences"]]
+            want = np.concatenate(([PAD] * before, sequence[: len(sequence) - before]))
+            np.testing.assert_array_equal(moved.sequences[row], want)
+
+
+def test_as_many_tokens_as_there_are_positions():
+    """The last new token needs none, since it is not read."""
+    model = Rule(small.config(absolute_position=True, max_position_embeddings=9))
+    for new in (1, 7):
+        options: dict[str, Any] = {"max_new_tokens": new, "pad_token_id": PAD, "cache": False}
+        run = functools.partial(generate, model, {}, words(2, 3), **options)
+        assert jax.eval_shape(run).sequences.shape == (2, 3 + new)
+
+
+def test_copies_of_a_row_are_next_to_each_other():
+    """Scalars and None have no rows."""
+    found = repeated({"rows": jnp.asarray([[1, 2], [3, 4]]), "one": 5, "none": None}, 2)
+    np.testing.assert_array_equal(found["rows"], [[1, 2], [1, 2], [3, 4], [3, 4]])
+    assert (found["one"], found["none"]) == (5, None)
 
 
 def test_half_precision():
@@ -288,6 +316,7 @@ def test_half_precision():
             {},
             "num_return_sequences: got 3, expected 1 to ",
         ),
+        ({"num_return_sequences": 0}, {}, "num_return_sequences: got 0, expected 1 to num_beams = 1"),
         ({"num_beams": 2, "sampling": Sampling(), "key": small.key()}, {}, "sampling: got .* expected None"),
         ({"eos_token_id": (3, 20)}, {}, "eos_token_id: got 20, expected 0 to 18"),
         ({"stop_sequences": [(1, 19)]}, {}, "stop_sequences: got 19, expected 0 to 18"),
@@ -317,6 +346,8 @@ def test_bad_prompts(given, fields, message):
         ),
         ({"decoder_start_token_id": 19}, {}, "decoder_start_token_id: got 19, expected 0 to 18"),
         ({"attention_mask": jnp.ones((2, 2))}, {}, r"attention_mask: got shape \(2, 2\)"),
+        ({"attention_mask": jnp.full((2, 3), 2)}, {}, r"attention_mask: got 2 at \[0, 0\]"),
+        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids: got 2 at \[0, 0\]"),
         ({"sampling": Sampling()}, {}, "key: got None"),
     ],
 )

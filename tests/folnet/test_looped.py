@@ -151,6 +151,9 @@ def test_a_relation_is_read_by_its_likeness_to_a_base_atom():
     np.testing.assert_allclose(logits[0, places, 1, places], places - 3, atol=1e-5)
     want = 3 * unit(atoms, -1) @ unit(drawn["rows"], -1).T / size + np.arange(5, 7)
     np.testing.assert_allclose(logits[0, :, 0, 5:], want, atol=1e-5)
+    # As many atoms as classes leave no class with a row of its own.
+    given = RelationHead(CONFIG, 5)
+    assert list(jax.eval_shape(given.init, jax.random.key(2), relation, atoms)["params"]) == ["bias"]
 
 
 def test_what_does_not_fit_is_named():

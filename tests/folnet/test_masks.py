@@ -73,5 +73,5 @@ def test_prefixes_that_fit():
     masks.check_prefix_lengths(jnp.asarray([0, 4]), 2, 4)
     masks.check_prefix_lengths(jnp.asarray([0, 2]), 2, 4, first([1, 2], 4))
     jax.eval_shape(lambda lengths: masks.check_prefix_lengths(lengths, 2, 4), jnp.asarray([9, 9]))
-    real = first([1, 2], 4)
-    jax.eval_shape(lambda real: masks.check_prefix_lengths(jnp.asarray([3, 3]), 2, 4, real), real)
+    real, lengths = first([1, 2], 4), jnp.asarray([3, 3])
+    jax.eval_shape(lambda real: masks.check_prefix_lengths(lengths, 2, 4, real), real)

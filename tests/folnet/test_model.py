@@ -142,6 +142,7 @@ def test_dropout_of_the_whole_model():
             r"token_type_ids: got shape \(2, 4\), expected \(2, 3\)",
         ),
         ((np.zeros((2, 3), int), None, np.ones((3, 3))), {}, r"attention_mask: got shape \(3, 3\)"),
+        ((np.zeros((2, 3), int), None, np.ones((2, 3))), {}, "attention_mask: got type float"),
         ((np.asarray([[1, 19]]),), {}, r"input_ids: got 19 at \[0, 1\], expected 0 to 18 \(vocab_size is"),
         ((np.asarray([[-1, 2]]),), {}, r"input_ids: got -1 at \[0, 0\]"),
         ((np.asarray([[1]]), np.asarray([[2]])), {}, r"token_type_ids: got 2 .*type_vocab_size is 2"),
@@ -188,6 +189,15 @@ def test_bad_input(arguments, atoms, message):
     model = FOLNet(small.config(relation_vocab_size=4, absolute_position=True, max_position_embeddings=8))
     with pytest.raises(ValueError, match=message):
         model.apply({"params": {}}, *arguments, **atoms)
+
+
+def test_properties_may_stand_in_place_of_tokens():
+    """Of a text that is as long as there are positions, with a mask of integers."""
+    model, params = drawn(operators="j.", absolute_position=True, max_position_embeddings=8)
+    given, real = jnp.zeros((2, 8, small.SIZES["hidden_size"]), jnp.float16), jnp.ones((2, 8), jnp.int32)
+    run = functools.partial(small.apply, model, attention_mask=real, inputs_embeds=given)
+    out = jax.eval_shape(run, params)
+    assert (out.last_hidden_state.shape, out.last_hidden_state.dtype) == (given.shape, jnp.float32)
 
 
 def test_relations_by_number_need_a_table():

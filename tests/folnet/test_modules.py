@@ -161,6 +161,20 @@ def test_kernels_drop(name, shape, order):
     np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["join", "cjoin", "trans"])
+def test_nothing_is_drawn_at_a_rate_of_0(name):
+    """There need be no key then."""
+    module, params, _ = drawn(name, CONFIG.replace(attention_probs_dropout_prob=0.0))
+    jax.eval_shape(functools.partial(small.apply, module, deterministic=False), params, *arguments(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_take_the_type_of_the_atoms(name):
+    module, params, _ = drawn(name)
+    half = [jnp.asarray(array, jnp.bfloat16) for array in arguments(name)]
+    assert jax.eval_shape(functools.partial(small.apply, module), params, *half).dtype == jnp.bfloat16
+
+
 def test_trans_passes_on_its_implementation():
     """An unknown one is refused; the reference gives the same conclusions."""
     module, params, table = drawn("trans", CONFIG.replace(trans_implementation="reference"))

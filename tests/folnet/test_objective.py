@@ -44,6 +44,8 @@ def test_batches_add_up():
     whole = cross_entropy(logits, labels)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), total, whole)
     assert float(parts[1].mean) == float(parts[1].accuracy) == 0
+    one = objective.Loss(jnp.float32(0.25), jnp.int32(1), jnp.int32(1))
+    assert (float(one.mean), float(one.accuracy)) == (0.25, 1)
 
 
 def test_ignored_labels_have_no_gradient():
@@ -80,7 +82,7 @@ def test_spans():
     """Half the sum of both ends, over texts."""
     start, end = RNG.normal(size=(2, 3, 6))
     first, last = np.asarray([0, 5, 2]), np.asarray([1, 5, 4])
-    start[1, 5] = end[1, 5] = 9  # one text has both right
+    start[1, 5] = end[1, 5] = start[2, 2] = end[2, 0] = 9  # one text has both right, one only the start
     starts, ends = (jnp.asarray(z, jnp.float32) for z in (start, end))
     span = small.quickly(objective.span)
     got = span(starts, ends, jnp.asarray(first), jnp.asarray(last))
@@ -89,7 +91,7 @@ def test_spans():
     np.testing.assert_allclose(got.sum, want, rtol=1e-6)
     both = (start.argmax(-1) == first) & (end.argmax(-1) == last)
     assert (int(got.count), int(got.correct)) == (3, both.sum())
-    assert both[1]
+    assert both.tolist() == [False, True, False]
     places = [jnp.asarray([*place[:2], -100]) for place in (first, last)]
     less = span(starts, ends, *places)
     want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last])[:2].sum()

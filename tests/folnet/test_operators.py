@@ -121,8 +121,8 @@ def test_cjoin_in_several_blocks_of_rows(monkeypatch):
 
     want = value(64)
     assert all(np.isfinite(grad).all() and np.abs(grad).max() > 0 for grad in want[1])
-    # Five rows: the last block of two is half empty.
-    jax.tree.map(lambda got, one: np.testing.assert_allclose(got, one, atol=1e-5), value(2), want)
+    # Five rows: the last block of three has two of them.
+    jax.tree.map(lambda got, one: np.testing.assert_allclose(got, one, atol=1e-5), value(3), want)
 
 
 def test_cjoin_drops_the_same_for_all_rows():
@@ -308,6 +308,15 @@ def test_trans_takes_an_implementation():
     name: Any = "none_of_them"
     with pytest.raises(ValueError, match="implementation: got 'none_of_them'"):
         operators.trans(jnp.zeros((B, H, X, A)), jnp.zeros((B, H, A, Y)), implementation=name)
+
+
+def test_a_mask_of_cjoin_is_the_same_for_all_heads():
+    """It has one axis of size 1 for them."""
+    mask = jnp.ones((B, S, X, A), bool)
+    with pytest.raises(
+        ValueError, match=r"mask: got shape .* expected one that broadcasts to \[B, 1, X, A\]"
+    ):
+        operators.cjoin(jnp.zeros((B, S, H, A)), jnp.zeros((B, S, X, A)), mask=mask)
 
 
 @pytest.mark.parametrize("mask", [*single(np.ones((B, 1, X, A))), jnp.asarray(np.ones((B, 1, X, Y), bool))])

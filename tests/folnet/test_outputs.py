@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import folnet
-from folnet import heads, layers, masks, objective
+from folnet import heads, layers, masks, objective, text_heads
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -154,6 +154,8 @@ def test_losses_of_text():
             r"labels: got 19 at \[0, 0\], expected 0 to 18, or one of \(",
         ),
         ({"labels": np.full((2, 7), -2)}, r"labels: got -2 at \[0, 0\], expected 0 to 18"),
+        ({"labels": [[18] * 7, [-1, 19, *[-100] * 5]]}, r"labels: got 19 at \[1, 1\], expected 0 to 18"),
+        ({"next_sentence_label": [1, 2], "labels": [[0] * 7] * 2}, "next_sentence_label: got 2 at "),
         ({"labels": np.zeros((2, 7))}, "labels: got type float32, expected integers"),
         (
             {"next_sentence_label": [0, 1]},
@@ -168,6 +170,21 @@ def test_labels_that_do_not_fit_are_named(labels, message):
     output = heads.PreTrainingOutput(jnp.zeros((2, 7, 19)), jnp.zeros((2, 2)))
     with pytest.raises(ValueError, match=message):
         model._with_loss(output, folnet.FOLNetOutput(CUBE, ROW, None), dict.fromkeys(both) | given)
+
+
+def test_labels_of_classes_and_of_words_to_come_are_checked():
+    """Of two classes too, for which the loss could be computed without the check."""
+    config = small.config(operators="j.")
+    model = folnet.FOLNetForSequenceClassification(config)
+    output = heads.SequenceClassifierOutput(jnp.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"labels: got 2 at \[1\], expected 0 to 1"):
+        model._with_loss(output, folnet.FOLNetOutput(CUBE, ROW, None), {"labels": [1, 2]})
+    for labels, message in (
+        (np.zeros((2, 6), int), r"labels: got shape \(2, 6\), expected \(2, 7\)"),
+        (np.full((2, 7), 19), r"labels: got 19 at \[0, 0\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            text_heads._loss(config, jnp.zeros((2, 6, 19)), labels, 1)
 
 
 def test_traced_labels_are_not_checked():

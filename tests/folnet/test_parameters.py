@@ -58,5 +58,8 @@ def test_an_encoder_is_found_in_every_class():
     assert parameters.adapted(pretraining, classes) == encoder
     assert parameters.adapted(bare, classes) == encoder
     assert parameters.adapted(classes, classes) == classes
+    # What no model has stays, for an error that names it; only a pooler is left out in silence.
+    more = {"extra": (2,), "pooler.extra": (3,)}
+    assert parameters.adapted(bare | more, classes) == encoder | {"folnet.extra": (2,)}
     assert sorted(parameters.missing_heads(classes, encoder)) == ["classifier.bias", "classifier.weight"]
     assert parameters.missing_heads(bare, []) == []

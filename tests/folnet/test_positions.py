@@ -111,7 +111,7 @@ def t5_bucket(offset, num_buckets, max_distance):
     return bucket + exact + k
 
 
-@pytest.mark.parametrize(("count", "distance"), [(32, 128), (8, 20), (12, 1000), (20, 160)])
+@pytest.mark.parametrize(("count", "distance"), [(32, 128), (8, 20), (12, 1000), (20, 160), (72, 32)])
 def test_buckets(count, distance):
     """All distances up to well beyond the start of the last bucket."""
     offsets = np.arange(-2 * distance, 2 * distance + 1)

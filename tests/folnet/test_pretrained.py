@@ -86,6 +86,9 @@ def test_keys_of_other_programs_and_names_of_labels(tmp_path):
     assert found.config.replace(num_labels=2).labels == ()
     with pytest.raises(ValueError, match=r"labels: got .* expected num_labels = 3 different names"):
         found.config.replace(labels=("no", "yes", "no"))
+    # The numbers say which name is whose, not their order in the file.
+    path.write_text(json.dumps(described | {"id2label": {"2": "yes", "0": "no", "1": "perhaps"}}))
+    assert pretrained.read_config(tmp_path)[0].labels == ("no", "perhaps", "yes")
 
 
 def test_another_class_takes_the_encoder(saved):
@@ -219,7 +222,7 @@ def test_files_that_are_missing_or_damaged(saved, name, damage, message):
         FOLNetForPreTraining.from_pretrained(directory)
 
 
-@pytest.mark.parametrize("size", [15, 19, 23])
+@pytest.mark.parametrize("size", [15, 19, 20, 23])
 def test_words_are_added_and_removed(size):
     """In the table and in the bias of the words; the model of that size takes the parameters."""
     model = folnet.FOLNetForMaskedLM(CONFIG)
@@ -235,8 +238,11 @@ def test_words_are_added_and_removed(size):
     new = np.asarray(parameters.flatten(resized)["folnet.embeddings.word"])[19:]
     assert not new.size or 0.1 < np.std(new) / CONFIG.initializer_range < 2
     if size > 19:
-        with pytest.raises(ValueError, match="key: got None, expected a key that initializes 4 more words"):
+        more_words = f"key: got None, expected a key that initializes {size - 19} more words"
+        with pytest.raises(ValueError, match=more_words):
             model.resize_token_embeddings(params, size)
+    else:
+        chex.assert_trees_all_equal(model.resize_token_embeddings(params, size)[1], resized)
 
 
 def test_what_is_pushed_is_what_is_saved(monkeypatch):

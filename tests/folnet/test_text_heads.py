@@ -19,6 +19,8 @@ from folnet import (
     parameters,
     text_objective,
 )
+from folnet.encoder_decoder import Encoded
+from folnet.transformer_configuration import TransformerConfig
 from tests import compiling
 from tests.folnet import small
 from tests.folnet.small_decoders import causal, conditional, method, words
@@ -83,6 +85,34 @@ def test_bad_input(given, message):
     zeros: Any = {name: jnp.zeros((2, 2), jnp.int32) for name in ("input_ids", "decoder_input_ids")}
     with pytest.raises(ValueError, match=message):
         FOLNetForConditionalGeneration(config).init(jax.random.key(0), **{**zeros, **given})
+
+
+def test_targets_of_encoded_inputs_are_checked_too():
+    """Where the inputs are no longer there to be checked."""
+    model, _ = conditional("j.")
+    zeros = jnp.zeros((2, 3, small.SIZES["hidden_size"])), jnp.zeros((2, small.SIZES["relation_size"], 3, 3))
+    encoded = Encoded(*zeros, jnp.ones((2, 3), bool))
+    with pytest.raises(ValueError, match=r"decoder_input_ids: got shape \(3, 2\), expected \[2, T\]"):
+        model.apply({"params": {}}, encoded, jnp.zeros((3, 2), jnp.int32), method="decode")
+    target, real = jnp.zeros((2, 2), jnp.int32), jnp.ones((2, 3), bool)
+    with pytest.raises(ValueError, match=r"decoder_attention_mask: got shape \(2, 3\)"):
+        model.apply({"params": {}}, encoded, target, real, method="decode")
+
+
+def test_masks_may_be_of_integers():
+    """Of an input and of its target; 0 and 1 stand for False and True."""
+    model, params = conditional("j.")
+    real = [jnp.ones((2, length), jnp.int32) for length in (4, 3)]
+    run = functools.partial(small.apply, model)
+    out = jax.eval_shape(run, params, words(2, 4), words(2, 3), None, *real)
+    assert out.logits.shape == (2, 3, small.SIZES["vocab_size"])
+
+
+def test_a_transformer_generates_no_text():
+    """Its settings are refused before its encoder is built."""
+    cls: Any = FOLNetForConditionalGeneration
+    with pytest.raises(ValueError, match="expected a FOLNetConfig"):
+        cls(TransformerConfig()).init(jax.random.key(0), words(1, 3), words(1, 3))
 
 
 # Learning: a model that saw what it predicts would know random words too.

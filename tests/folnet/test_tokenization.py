@@ -166,9 +166,11 @@ def test_a_trained_vocabulary():
     assert trained.vocabulary[5:11] == ("a", "b", "c", "##a", "##b", "##c")
     assert trained.vocabulary[11] == "ab"
     assert trained.tokenize("ABAB abc") == ["ab", "##a", "##b", "ab", "##c"]
-    rare = WordPieceTokenizer.train(["aaaa bb c"], 20, max_alphabet=2)
-    assert rare.tokenize("c") == ["[UNK]"]
-    assert set(rare.vocabulary) >= {"a", "b"}
+    rare = WordPieceTokenizer.train(["a bb cccc"], 20, max_alphabet=2)
+    assert rare.tokenize("a") == ["[UNK]"]
+    assert set(rare.vocabulary) >= {"b", "c"}
+    equal = WordPieceTokenizer.train(["c a b"], 20, max_alphabet=2)  # the first of equally frequent ones
+    assert set(equal.vocabulary) - set(SPECIAL_TOKENS) == {"a", "b"}
     with pytest.raises(ValueError, match=r"vocab_size: got 10, expected at least 11 .*"):
         WordPieceTokenizer.train(["abab abab ab", "abc"], 10)
     with pytest.raises(ValueError, match="texts: got no word"):
@@ -187,9 +189,9 @@ def test_a_trained_vocabulary():
 
 def test_words_are_passed_on_in_short_texts():
     """As often as counted, but never in one string that grows with the count."""
-    texts = list(_repeated([("ab", 10_000), ("c", 1)]))
-    assert " ".join(texts).split() == ["ab"] * 10_000 + ["c"]
-    assert [len(text.split()) for text in texts] == [4096, 4096, 1808, 1]
+    texts = list(_repeated([("ab", 10_000), ("c", 1), ("d", 4096)]))
+    assert " ".join(texts).split() == ["ab"] * 10_000 + ["c"] + ["d"] * 4096
+    assert [len(text.split()) for text in texts] == [4096, 4096, 1808, 1, 4096]
 
 
 def test_attributes(tokenizer):
@@ -230,6 +232,11 @@ def test_pairs_as_the_model_reads_them(tokenizer):
     assert single.input_ids.shape == (2, 2 + len(tokenizer.tokenize("the man")))
     assert not single.token_type_ids.any()
     assert tokenizer([], length=5).input_ids.shape == (0, 5)
+    assert tokenizer([]).input_ids.shape == (0, 2)
+    # There is room for the special tokens alone, and for nothing else.
+    for second, length in ((None, 2), (["he"], 3)):
+        (row,) = tokenizer(["the man"], second, length=length).input_ids.tolist()
+        assert row == [tokenizer.cls_id, *[tokenizer.sep_id] * (length - 1)]
 
 
 def test_masks_in_a_text_are_special_only_when_asked_for(tokenizer):
@@ -240,6 +247,8 @@ def test_masks_in_a_text_are_special_only_when_asked_for(tokenizer):
     (before, middle, after) = tokenizer.ids(["the", "walks", "."])
     assert found == [*before, tokenizer.mask_id, *middle, tokenizer.mask_id, *after]
     assert tokenizer([text], special_tokens=True).input_ids[0, 1:-1].tolist() == found
+    second = tokenizer([""], [text], special_tokens=True)
+    assert second.input_ids[0, 2:-1].tolist() == found
 
 
 def test_the_longer_one_is_cut_first():
@@ -310,6 +319,9 @@ def test_lines_end_only_where_lines_end(tmp_path):
         (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\n", r"vocab.txt: line 3 is empty"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na b\n", r"vocab.txt: line 6, 'a b', contains a space"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xff\n", r"vocab.txt, line 6: not UTF-8"),
+        (b"\n[PAD]\n\xff\n", r"vocab.txt, line 3: not UTF-8"),
+        (b"\n" * 4, r"line 4 is empty; \[PAD\], .* are missing; expected a different piece"),
+        (b"\n" * 5, r"line 5 is empty and 1 more; expected a different piece"),
         (b"", "line 1 is empty"),
     ],
 )
@@ -341,6 +353,8 @@ def test_a_directory_keeps_the_casing(lowercase, tmp_path):
     own.save_pretrained(tmp_path)
     found = WordPieceTokenizer.from_pretrained(tmp_path)
     assert found.fingerprint == own.fingerprint
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert WordPieceTokenizer.from_pretrained(tmp_path).lowercase
     (tmp_path / "tokenizer_config.json").unlink()
     assert WordPieceTokenizer.from_pretrained(tmp_path).lowercase
 

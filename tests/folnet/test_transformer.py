@@ -350,6 +350,15 @@ def test_too_small_to_be_matched():
         matched_to(config)
 
 
+def test_one_step_of_width_is_the_least():
+    """A step of the whole width matches; of one three times as wide, none is nearer than one."""
+    config = small.config(intermediate_size=80, max_position_embeddings=9)
+    width = matched_to(config).intermediate_size
+    assert matched_to(config, multiple_of=width).intermediate_size == width
+    with pytest.raises(ValueError, match=f"fewer than a Transformer of width {3 * width} has"):
+        matched_to(config, multiple_of=3 * width)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from folnet.transformer_attention import attention, pair_vectors
+from folnet.transformer_attention import SelfAttention, attention, pair_vectors
+from folnet.transformer_configuration import TransformerConfig
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -114,6 +115,24 @@ def test_vectors_of_pairs():
     # Neither needs the other.
     assert distances.shape == (1, SIZE, LENGTH, LENGTH)
     np.testing.assert_allclose(np.asarray(distances) + np.asarray(relations), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_the_type_of_the_features_is_kept(pairs):
+    """A bias is a parameter, and may be of another type."""
+    half = [jax.ShapeDtypeStruct(array.shape, jnp.bfloat16) for array in (QUERY, KEY, VALUE)]
+    vectors = {"relation_keys": jnp.zeros((1, SIZE, LENGTH, LENGTH), jnp.bfloat16)} if pairs else {}
+    run = functools.partial(attention, bias=jnp.asarray(BIAS, jnp.float32), **vectors)
+    assert jax.eval_shape(run, *half).dtype == jnp.bfloat16
+
+
+def test_vectors_of_pairs_take_the_type_of_the_features():
+    config = TransformerConfig(hidden_size=SIZE, num_attention_heads=HEADS, relative_position="shaw")
+    features = jax.ShapeDtypeStruct((BATCH, LENGTH, SIZE), jnp.bfloat16)
+    run = functools.partial(SelfAttention(config).init_with_output, deterministic=True)
+    out, drawn = jax.eval_shape(lambda x: run(jax.random.key(0), x, None, None, None), features)
+    assert out.dtype == jnp.bfloat16
+    assert drawn["params"]["pair_keys"].dtype == jnp.float32
 
 
 def test_gradients_of_both_ways_agree():

@@ -107,6 +107,7 @@ def test_the_straight_through_gradient_is_that_of_the_mixture():
         got, want = jax.jit(lambda of=of: [jax.grad(of)(logits, hard) for hard in (True, False)])()
         np.testing.assert_allclose(got, want, rtol=1e-12)
         assert np.abs(want).min() > 0.01
+    assert coupling.coordinates(logits.astype(jnp.float32), 1.0, True).dtype == jnp.float32
 
 
 def test_scaled_operators_are_as_long_as_orthogonal_ones():
@@ -139,6 +140,7 @@ def test_a_table_of_more_tokens_than_programs():
     whole = jnp.concatenate([jnp.asarray(np.eye(5)[[4]]), jnp.asarray(x)], axis=1)
     _, p = step(general("table", tokens=5), params, h, whole)
     np.testing.assert_allclose(p[0], softmax(table[4]), rtol=1e-9)
+    assert general("table", tokens=1).initialize_carry(jax.random.key(0), (1, 2)).shape == (1, D)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,9 @@ def test_numerals_are_named_up_to_the_orders():
     np.testing.assert_allclose(wrapped.probabilities, 1)
     wrong = cells.read_numerals(20 * np.eye(4)[[0, 1, 2, 0]], [3, 4])  # wrong for the second operator only
     assert (wrong.unit, wrong.agreement) == (1, 7 / 8)
+    trivial = cells.read_numerals(np.array([[0.0, 3.0], [5000.0, 0.0]]), [1])  # of the identity only
+    assert (trivial.numerals, trivial.unit, trivial.powers, trivial.agreement) == ((1, 0), 1, (0, 0), 1)
+    np.testing.assert_allclose(trivial.probabilities, [1 / (1 + np.exp(-3)), 1])
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,18 @@ def test_a_numeral_is_a_cell_whose_state_is_an_operator():
     np.testing.assert_allclose(np.reshape(new, h.shape), h @ h, rtol=1e-12)
 
 
+def test_operators_are_read_from_inputs_that_are_maps_of_a_space_to_itself():
+    master = banged(E, H, Lolli(H, W), E, lambda c, v, f, d: lam(H, lambda h: c(h)))
+    inputs = (Input("c"), Input("v"), Input("f"), Input("d", basis=jnp.eye(9)[:2]))
+    kernels = {"c": (2, 9), "v": (2, 3), "f": (2, 12), "d": (2, 2)}
+    params = {
+        name: {"kernel": np.arange(1.0 * np.prod(shape)).reshape(shape)} for name, shape in kernels.items()
+    }
+    ((name, found),) = cells.read_operators(LLRNNCell(master, inputs), params).items()
+    assert name == "c"
+    np.testing.assert_array_equal(found, np.arange(18.0).reshape(2, 3, 3))
+
+
 def test_components_are_the_factors_from_left_to_right():
     assert components(With(With(H, W), With(V, Lolli(W, V)))) == (H, W, V, Lolli(W, V))
     assert components(Lolli(W, V)) == (Lolli(W, V),)

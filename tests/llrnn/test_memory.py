@@ -392,8 +392,8 @@ def test_fields_are_checked_when_a_step_is_run_too():
         )
 
 
-def test_bad_shapes_are_shown():
-    cell = memory.NTMCell(5)
+@pytest.mark.parametrize("cell", [memory.NTMCell(5), memory.PatternNTMCell(5)])
+def test_bad_shapes_are_shown(cell):
     carry = cell.initialize_carry(jax.random.key(0), (2, 3))
     with pytest.raises(
         ValueError, match=r"carry.controller: got shape \(2, 5\), expected \[\*B, 5\] = \(4, 5\) .*\(4, 3\)"

@@ -180,6 +180,20 @@ def test_parameters_and_logits_may_be_float64():
         assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {jnp.dtype("float64")}
 
 
+def test_one_output_will_do():
+    net = model.RecurrentModel(cells.ElmanCell(3), num_outputs=1, hidden_outputs=1)
+    output, _ = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.ones((1, 3, 2)))
+    assert output.logits.shape == (1, 3, 1)
+
+
+def test_a_model_gets_room_where_its_cell_can_have_it():
+    cell = memory.StackRNNCell(4, memory_size=6, memory_width=2)
+    grown = model.with_room(model.RecurrentModel(cell, num_outputs=2), 40)
+    assert grown == model.RecurrentModel(cell.with_room(40), num_outputs=2)
+    net = model.RecurrentModel(cells.ElmanCell(3), num_outputs=2)
+    assert model.with_room(net, 40) is net
+
+
 def test_names():
     assert isinstance(model.make_cell("ntm", features=3, powers=(0, 1)), memory.NTMCell)
     with pytest.raises(

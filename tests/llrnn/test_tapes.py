@@ -181,7 +181,8 @@ def test_sizes_below_one_are_refused(kind, field):
         cell.initialize_carry(jax.random.key(0), (1, INPUTS))
 
 
-def test_a_state_of_another_batch_is_refused():
-    carry = CELLS["stack"].initialize_carry(jax.random.key(0), (2, INPUTS))
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_state_of_another_batch_is_refused(kind):
+    carry = CELLS[kind].initialize_carry(jax.random.key(0), (2, INPUTS))
     with pytest.raises(ValueError, match=r"carry.controller: got shape \(2, 5\), expected \[\*B, 5\]"):
-        CELLS["stack"].init(jax.random.key(0), carry, np.ones((3, INPUTS)))
+        CELLS[kind].init(jax.random.key(0), carry, np.ones((3, INPUTS)))

@@ -55,6 +55,16 @@ def test_every_declaration():
     np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (1, 9)), np.zeros((1, 3)))
 
 
+def test_the_controller_is_that_of_the_cell():
+    assert cell_of_text(3, r"\s:H & H. s", (), controller=(1,)).controller == (1,)
+
+
+def test_a_program_may_be_a_function_of_a_number():
+    cell = cell_of_text(3, r"\!p:!(int -o int). \h:H. h", ("p: command plus 3",))
+    (declared,) = cast(Any, cell.inputs)
+    assert declared.programs == (logic.plus(H)(logic.numeral(3, H)),)
+
+
 def test_the_default_is_the_second_order_cell():
     """The proof of Example 2.8, whose cell is compared with `SecondOrderCell` in test_instances."""
     made = cell_of_text(3)

@@ -61,12 +61,16 @@ def test_an_env_is_the_environment():
             state, outcome = STEP(state, action, boxworld.BRIDGE)
             assert results[:3] == [float(leaf) for leaf in jax.tree.leaves(outcome)]
         assert results == [10, True, False, {"solved": True}]
+        assert env.step(0)[1:] == (0, True, False, {"solved": False}), "it is not solved again"
 
 
 def test_an_env_is_a_function_of_its_seed():
     """Later episodes also depend on the seed; without a seed they differ."""
     first, second = (gymnasium_adapters.BoxWorldEnv(SHORT) for _ in range(2))
-    pictures = [[env.reset(seed=seed)[0] for seed in (7, None, None)] for env in (first, second)]
+    pictures = [
+        [env.reset(seed=seed)[0] for seed in (start, None, None)]
+        for env, start in ((first, 7), (second, 2**64 + 7))  # of which the low 32 bits count
+    ]
     np.testing.assert_array_equal(pictures[0], pictures[1])
     assert not np.array_equal(pictures[0][0], pictures[0][1])
     assert not np.array_equal(first.reset()[0], gymnasium_adapters.BoxWorldEnv(SHORT).reset()[0])
@@ -130,7 +134,10 @@ def test_misuse_of_the_envs_raises():
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_a_vector_env_is_many_envs(mode):
-    """Compared with Gymnasium's loop over single environments up to each first end, infos included."""
+    """Compared with Gymnasium's loop over single environments up to each first end, infos included.
+
+    One episode is solved, so that it ends before the others.
+    """
     config, count = SHORT, 6
     ours = gymnasium_adapters.BoxWorldVectorEnv(count, config, autoreset_mode=mode)
     theirs = gymnasium.vector.SyncVectorEnv(
@@ -143,12 +150,22 @@ def test_a_vector_env_is_many_envs(mode):
     np.testing.assert_array_equal(a, b)
     assert infos.keys() == others.keys()
     ours.action_space.seed(0)
-    going, ends = np.ones(count, bool), 0
-    for _ in range(60):
+    first_env = gymnasium_adapters.BoxWorldEnv(config)
+    first_env.reset(seed=5)
+    best = solution(first_env._state)
+    going, before, ends = np.ones(count, bool), np.zeros(count, bool), 0
+    for t in range(60):
         actions = ours.action_space.sample()
+        actions[0] = best[t] if t < len(best) else actions[0]
         a, rewards, terminated, truncated, infos = ours.step(actions)
         b, *results, others = theirs.step(actions)
         ended = terminated | truncated
+        starts = ended if mode == AutoresetMode.SAME_STEP else before
+        before = ended
+        assert ("solution_length" in infos) == starts.any()
+        if starts.any():
+            np.testing.assert_array_equal(infos["_solution_length"], starts)
+            np.testing.assert_array_equal(infos["solution_length"], starts, "all are of length 1")
         for mine, its in zip((rewards, terminated, truncated), results, strict=True):
             assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
             np.testing.assert_array_equal(mine[going], its[going])
@@ -166,6 +183,7 @@ def test_a_vector_env_is_many_envs(mode):
         ends += first.sum()
         going &= ~ended
     assert ends == count
+    assert len(best) < 25, "the horizon"
 
 
 def test_the_modes_differ_by_the_step_between_episodes():
@@ -196,7 +214,7 @@ def test_make_vec_and_render():
     )
     assert isinstance(envs, gymnasium_adapters.BoxWorldVectorEnv)
     assert envs.metadata["render_fps"] == 30, "as the authors' clips"
-    observations, _ = envs.reset(seed=[3, 4])
+    observations, _ = envs.reset(seed=[3, 2**32 + 4])
     frames = envs.render() or ()
     assert len(frames) == 2
     np.testing.assert_array_equal(np.asarray(frames[1])[::10, ::10], observations[1])
@@ -272,7 +290,11 @@ def test_time_steps(tell_truncation):
         assert time_step.truncated() == (horizon == 5)
         assert time_step.discount == (0 if horizon == 0 else 1)
         assert time_step.extras["solved"] == (horizon == 0)
+        assert time_step.step_type.dtype == jnp.int8
         np.testing.assert_array_equal(time_step.observation, OBSERVE(now))
+        _, again = step(now, 0, config)
+        assert (again.step_type, again.reward, again.discount) == (kind, 0, time_step.discount)
+        assert not again.extras["solved"], "the Gem is reached once"
 
 
 def test_spaces_sample_what_they_contain():
@@ -285,6 +307,7 @@ def test_spaces_sample_what_they_contain():
     assert is_action(drawn)
     for wrong in (-1.0, 4.0, 0.5):
         assert not is_action(wrong)
+    assert not is_action(np.where(np.arange(100) == 50, 4, drawn)), "one is enough"
     picture = jax.jit(pictures.sample)(jax.random.key(0))
     chex.assert_shape(picture, (9, 10, 3))
     assert picture.dtype == jnp.uint8
@@ -292,7 +315,9 @@ def test_spaces_sample_what_they_contain():
     assert is_picture(picture)
     assert not is_picture(np.asarray(picture)[1:])
     for wrong in (-1, 256):
-        assert not is_picture(np.full((9, 10, 3), wrong))
+        spoilt = np.asarray(picture, int)
+        spoilt[2, 3, 1] = wrong
+        assert not is_picture(spoilt)
     bits = adapters.Box(0, 1, (100,))
     assert set(np.asarray(jax.jit(bits.sample)(jax.random.key(0))).tolist()) == {0, 1}
     assert jax.jit(bits.contains)(np.asarray([0, 1] * 50))

@@ -267,6 +267,7 @@ def test_positions():
         (Agent(), np.zeros(BRIDGE, np.float32), "observation: got dtype float32, expected uint8"),
         (Agent(), np.zeros(BRIDGE, np.int32), "observation: got dtype int32"),
         (Agent(), np.zeros((7, 10), np.uint8), "observation: got shape (7, 10), expected [..., R, C+1, 3]"),
+        (Agent(), np.zeros((10, 3), np.uint8), "observation: got shape (10, 3)"),
         (Agent(), np.zeros((3, 7, 10), np.uint8), "observation: got shape (3, 7, 10)"),
         (Agent(), np.zeros((2, 10, 3), np.uint8), "of at least 3"),
         (
@@ -289,6 +290,12 @@ def test_what_does_not_fit_is_named(agent, observation, message):
     """Errors name the argument or field and state what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))
+
+
+def test_any_positive_scale_is_accepted():
+    agent = Agent(num_virtual_entities=0, input_scale=0.5, conv_features=(4,), head_features=())
+    output, _ = jax.eval_shape(agent.init_with_output, jax.random.key(0), np.zeros(BRIDGE, np.uint8))
+    assert output.logits.shape == (4,)
 
 
 def test_the_smallest_sizes():

@@ -107,9 +107,10 @@ def test_pair_deviation():
 
 
 def test_pair_deviation_without_anything_common():
-    """Each of four entities attends to a different pair: all are equally far from the mean."""
+    """Each of four entities attends to a different pair: all are as far from the mean; nothing is NaN."""
     pairs = jnp.eye(4).reshape(1, 4, 2, 2)
-    found = analysis.pair_deviation(BlockAttention(standard=jnp.zeros((1, 4, 4)), pairs=pairs))
+    with jax.debug_nans(True):
+        found = analysis.pair_deviation(BlockAttention(standard=jnp.zeros((1, 4, 4)), pairs=pairs))
     np.testing.assert_allclose(found, np.full((1, 4), 0.75), rtol=1e-6)
 
 
@@ -183,6 +184,11 @@ def test_landmarks():
     for corner, entity in (((8, 6), 39), ((0, 6), 32), ((3, 2), 10)):  # seen by the nearest entity
         there = dataclasses.replace(state, player=jnp.asarray(corner, jnp.int8))
         assert analysis.landmarks(there, BRIDGE)["player"] == entity
+    grid = np.asarray(state.grid).copy()
+    grid[6, :2] = 2, 1
+    bridged = dataclasses.replace(state, grid=jnp.asarray(grid), traps=jnp.asarray([(1, 6)], jnp.int8))
+    found = analysis.landmarks(bridged, BRIDGE)
+    assert (found["bridge lock"], found["bridge key"]) == (32, 32), "at the edge, seen by the nearest entity"
     gone = dataclasses.replace(
         state, grid=jnp.full((7, 9), jnp.int8(-1)), inventory=jnp.full(7, jnp.int8(-1))
     )
@@ -213,3 +219,4 @@ def test_refuses(seen):
     for axes in (0, 2):
         with pytest.raises(ValueError, match=r"axes: got .*, expected 1 to 1 for weights of shape \(3,\)"):
             analysis.sharpened(jnp.ones(3), axes=axes)
+    np.testing.assert_allclose(analysis.sharpened(np.ones((2, 2)), axes=2), np.full((2, 2), 0.25))

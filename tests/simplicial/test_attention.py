@@ -150,6 +150,10 @@ def test_padding_is_as_if_it_were_not_there(module):
             want, _ = numpy_agent.two_simplicial(params["qkkv"]["kernel"], params["bilinear"], both, 3)
         np.testing.assert_allclose(out[:3], want[:3], rtol=1e-5, atol=1e-6)
     assert np.abs(got - apply(variables, x, context, context_mask=there | True)).max() > 1e-3
+    one, other = np.array([[True, False, True, True, True], [True, True, True, True, False]])
+    mask = one[None, :] if "qkv" in params else (one[:, None] & one)[None]
+    both = apply(variables, x, context, context_mask=other, mask=mask)
+    np.testing.assert_allclose(both, got, rtol=1e-6, atol=1e-7)
 
 
 def test_causal_masks_hide_the_future():
@@ -203,6 +207,8 @@ def test_a_mask_holds_for_virtual_entities_too():
     np.testing.assert_array_equal(weights[1, ..., :5], 0)
     np.testing.assert_allclose(np.sum(weights, axis=-1), 1, rtol=1e-6)
     assert np.all(weights[..., 5:] > 0)
+    _, maps = with_maps(module, variables, x, virtual, entity_mask=there[1:, :1], method="with_virtual")
+    np.testing.assert_array_equal(maps["virtual"][..., :5], 0, "one entry for all entities of all examples")
 
 
 def test_any_leading_axes():
@@ -257,6 +263,8 @@ def test_products_of_bfloat16_are_summed_in_float32():
     )
     got = dot_product_logits(query, key)
     assert got.dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert jax.eval_shape(dot_product_logits, query, key).dtype == jnp.float32
     exact = np.einsum("bihd,bjhd->bhij", *(np.asarray(x, np.float64) for x in (query, key))) / 8
     np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
 
@@ -307,7 +315,10 @@ X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
         (OneSimplicialAttention(3, 8), X, None, {}, "num_heads: got 3, expected a divisor of features = 8"),
         (two(0), X, None, {}, "num_heads: got 0, expected a divisor of features = 6"),
         (two(4), X, None, {}, "num_heads: got 4, expected a divisor of features = 6"),
+        (OneSimplicialAttention(1, 0), X, None, {}, "num_heads: got 1, expected a divisor of features = 0"),
         (two(), (5,), None, {}, "inputs: got shape (5,)"),
+        (OneSimplicialAttention(), (WIDTH,), (2, 4, WIDTH), {}, "inputs: got shape (10,)"),
+        (OneSimplicialAttention(), X, (WIDTH,), {}, "context: got shape (10,) and dtype"),
         (OneSimplicialAttention(), X, (2, 4, 9), {}, "context: got shape (2, 4, 9), expected [..., M, V]"),
         (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
         (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask: got shape (5,)"),
@@ -327,6 +338,11 @@ def test_what_does_not_fit_is_named(module, inputs, context, masks, message):
     context = None if context is None else np.zeros(context)
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(lambda key: module.init(key, np.zeros(inputs), context, **masks), jax.random.key(0))
+
+
+def test_one_feature_is_enough():
+    out, _ = jax.eval_shape(OneSimplicialAttention(1, 1).init_with_output, jax.random.key(0), np.zeros(X))
+    assert out.shape == (2, 5, 1)
 
 
 def test_integers_are_refused():

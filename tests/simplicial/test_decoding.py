@@ -1,5 +1,6 @@
 """Decoding with a cache: the same outputs as without, and NaN or an error where it cannot answer."""
 
+import functools
 import re
 
 import jax
@@ -10,6 +11,7 @@ from flax import nnx
 from flax.nnx import bridge
 
 from simplicial import RotaryAttention, SimplicialDecoder, TrilinearAttention, TwoSimplicialAttention
+from tests.simplicial import numpy_agent
 from tests.simplicial.small import draw, on_host, parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -71,6 +73,20 @@ def test_two_simplicial_attention_decodes_as_under_a_causal_mask():
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_mask_holds_with_a_cache_too():
+    """The outputs after a position that no pair may include are those of the others alone."""
+    params, empty, _ = decoding(TwoSimplicialAttention(1, 6), INPUTS, LENGTH)
+    decoder = TwoSimplicialAttention(1, 6, decode=True)
+    there = np.arange(LENGTH) != 2
+    apply = on_host(functools.partial(decoder.apply, mutable=["cache"]))
+    got, _ = apply({"params": params, "cache": empty}, INPUTS, mask=(there[:, None] & there)[None])
+    for i in (4, LENGTH - 1):
+        others = INPUTS[0, : i + 1][there[: i + 1]]
+        both = np.concatenate([others, others])
+        want, _ = numpy_agent.two_simplicial(params["qkkv"]["kernel"], params["bilinear"], both, len(others))
+        np.testing.assert_allclose(got[0, i], want[len(others) - 1], rtol=1e-4, atol=1e-5)
+
+
 def test_a_model_decodes():
     """One attention is rotary and sees all the past, the other is trilinear."""
     model = SimplicialDecoder(
@@ -127,6 +143,7 @@ def test_errors_say_what_the_cache_was_made_for():
         _, empty, read = decoding(TrilinearAttention(2, 6), INPUTS, 4)
         with pytest.raises(ValueError, match=re.escape(message)):
             read(empty, inputs)
+    assert read(empty, INPUTS[:, :4])[0].shape == (2, 4, 10)
     two = TwoSimplicialAttention(1, 6, decode=True)
     with pytest.raises(ValueError, match="context: got one with decode=True"):
         jax.eval_shape(two.init, jax.random.key(0), INPUTS, INPUTS)

@@ -329,6 +329,16 @@ def test_the_runtime_takes_the_loss():
         np.testing.assert_allclose(numerator / denominator, wanted[name] / wanted["steps"], rtol=1e-5)
 
 
+def test_two_steps_are_enough_and_values_of_low_precision_are_widened():
+    logits, value, arrays = batch(6, shape=(3, 2))
+    low = jnp.asarray(logits, jnp.bfloat16), jnp.asarray(value, jnp.bfloat16)
+    losses = jax.jit(loss_of)(*low, trajectories_of(arrays))
+    rounded = [np.asarray(x, np.float32) for x in low]
+    wanted, *_ = plain_impala.loss(rounded[0], rounded[1], arrays)
+    for name, number in wanted.items():
+        np.testing.assert_allclose(getattr(losses, name), number, rtol=1e-5, err_msg=name)
+
+
 def changed(**arrays):
     return {name: jnp.asarray(array) for name, array in {**batch()[2], **arrays}.items()}
 

@@ -163,6 +163,8 @@ def test_bfloat16_is_near_float32():
 
 ERRORS = {
     "num_heads: got 3, expected a divisor of features = 8": TrilinearAttention(3, 8),
+    "num_heads: got 0, expected a divisor of features = 8": RotaryAttention(0, 8),
+    "num_groups: got 0, expected a divisor of num_heads = 4": TrilinearAttention(4, 8, 0),
     "num_groups: got 3, expected a divisor of num_heads = 4": TrilinearAttention(4, 8, 3),
     "logit: got 'unsigned', expected 'trilinear' or 'signed'": TrilinearAttention(1, 3).clone(
         logit="unsigned"
@@ -175,6 +177,18 @@ ERRORS = {
     "window: got 0, expected an integer of at least 1": RotaryAttention(1, 2, window=0),
     f"inputs: got shape (2, 3, {WIDTH})": DecoderBlock(RotaryAttention(1, 2), FeedForward(4, 5)),
 }
+
+
+def test_one_feature_is_enough():
+    module = TrilinearAttention(1, 1)
+    out, _ = jax.eval_shape(module.init_with_output, jax.random.key(0), jnp.zeros((2, 3, WIDTH)))
+    assert out.shape == (2, 3, WIDTH)
+
+
+@pytest.mark.parametrize("module", [TrilinearAttention(1, 3), RotaryAttention(1, 2)])
+def test_one_vector_is_no_sequence(module):
+    with pytest.raises(ValueError, match=r"inputs: got shape \(5,\) and dtype float32"):
+        jax.eval_shape(module.init, jax.random.key(0), jnp.zeros(5))
 
 
 @pytest.mark.parametrize("message", ERRORS)

@@ -395,6 +395,7 @@ def test_program_refuses():
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
     with pytest.raises(ValueError, match=r"mesh: got .*, expected one axis whose size divides groups=2"):
         program(small(), mesh=mesh)
+    program(small(), mesh=jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,)))
     with pytest.raises(ValueError, match=r"mesh: got \{'data': 4\}, .* divides groups=2"):
         program(small(), mesh=cast(Any, AbstractMesh((4,), ("data",))))
 

@@ -63,5 +63,7 @@ def test_arrays_that_are_no_pictures_are_refused():
     """The error states the shape."""
     with pytest.raises(ValueError, match=r"got shape \(7, 10\)"):
         rendering.enlarge(np.zeros((7, 10), np.uint8))
+    with pytest.raises(ValueError, match=r"got shape \(10, 3\)"):
+        rendering.enlarge(np.zeros((10, 3), np.uint8))
     with pytest.raises(ValueError, match=r"got shape \(2, 7, 10, 3\)"):
         rendering.to_text(np.zeros((2, 7, 10, 3), np.uint8))

@@ -57,6 +57,14 @@ def replay(kinds, actions):
     return np.asarray(seen).reshape(*actions.shape, 5), episodes
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")]
+)
+def test_narrow_numbers_are_widened(dtype, wide):
+    with jax.enable_x64(True):
+        assert rollout.at_least_float32(jnp.zeros(2, dtype)).dtype == wide
+
+
 def sums(episodes, kinds=2):
     of = [[episode for episode in episodes if episode[0] == kind] for kind in range(kinds)]
     return {

@@ -270,6 +270,8 @@ def test_a_perfect_player_has_ratio_one(boards):
     np.testing.assert_allclose(ratios[solved], np.where(np.arange(len(shortest)) % 2 == 0, 1, 3)[solved])
     with pytest.raises(ValueError, match=r"boards: got leading axes .*, as in played"):
         win_rates.solution_ratios(item(some, 0), played)
+    with pytest.raises(ValueError, match=r"boards: got leading axes \(1,\), expected one"):
+        win_rates.solution_ratios(item(some, slice(1)), played)
 
 
 @pytest.mark.parametrize("config", [BRIDGE, STANDARD, BRIDGE.replace(bridge_probability=1.0, min_length=2)])
@@ -301,6 +303,7 @@ def test_probabilities_are_those_of_the_generator(config):
         ({"puzzles": [(1, 0)]}, r"puzzles: got shape \(1, 2\)"),
         ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\), expected 1 <= s <= L"),
         ({"puzzles": [(2, 1, 2)]}, r"L \+ 1 <= t <= 2L"),
+        ({"puzzles": [(2, 1, 5)]}, r"L \+ 1 <= t <= 2L"),
         ({"puzzles": [(2, 0, 3)]}, "or s = t = 0 without one"),
         ({"puzzles": [(0, 0, 0)]}, r"\(0, 0, 0\), expected a type that fits the board \(min_length"),
         ({"puzzles": [(4, 0, 0)]}, r"\(4, 0, 0\), expected a type that fits the board \(max_length=4.*slots"),

@@ -31,7 +31,7 @@ def drawn(module, *inputs):
     return jax.tree.map(lambda x: (0.7 * rng.normal(size=x.shape)).astype(x.dtype), shapes)
 
 
-def by_equations(params, query, context, allowed):
+def by_equations(params, query, context, allowed, values=None):
     """Evaluates equations (3) to (6) for one sequence in float64."""
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
@@ -40,7 +40,11 @@ def by_equations(params, query, context, allowed):
             len(x), HEADS, -1
         )
 
-    q, k, v = heads("query", query), heads("key", context), heads("value", context)
+    q, k, v = (
+        heads("query", query),
+        heads("key", context),
+        heads("value", context if values is None else values),
+    )
     r = heads("role", query) if "role" in params else [None] * len(query)
     matrix = params["output"]["kernel"].T
     matrix = matrix.reshape(len(matrix), HEADS, -1)
@@ -52,16 +56,16 @@ def by_equations(params, query, context, allowed):
 
 @pytest.mark.parametrize("attention", [TPMultiHeadAttention, MultiHeadAttention])
 def test_the_equations(attention):
-    """Cross-attention to cells of another width, with two batch axes and a separate mask for each."""
+    """Cross-attention to cells of other widths, with two batch axes and a separate mask for each."""
     module = attention(HEADS, qkv_features=6, out_features=5)
-    query, context = cells(2, 3, 4, 8), cells(2, 3, 5, 7, seed=1)
+    query, context, values = cells(2, 3, 4, 8), cells(2, 3, 5, 7, seed=1), cells(2, 3, 5, 9, seed=3)
     mask = np.random.default_rng(2).random((2, 3, 1, 4, 5)) < 0.6
     mask[..., 0] = True
-    params = drawn(module, query, context)
-    out = quickly(module.apply)({"params": params}, query, context, mask=jnp.asarray(mask))
+    params = drawn(module, query, context, values)
+    out = quickly(module.apply)({"params": params}, query, context, values, mask=jnp.asarray(mask))
     assert out.shape == (2, 3, 4, 5)
     for b in np.ndindex(2, 3):
-        want = by_equations(params, query[b], context[b], mask[b][0])
+        want = by_equations(params, query[b], context[b], mask[b][0], values[b])
         np.testing.assert_allclose(out[b], want, rtol=1e-4, atol=1e-5)
 
 
@@ -303,3 +307,5 @@ def test_what_is_refused():
     for heads in (3, 0):
         with pytest.raises(ValueError, match=f"num_heads: got {heads}, expected a divisor of 8"):
             TPMultiHeadAttention(heads).init(jax.random.key(0), x)
+    one: Any = TPMultiHeadAttention(1)  # head, and cells without a batch
+    assert jax.eval_shape(one.init_with_output, jax.random.key(0), x[0])[0].shape == (3, 8)

@@ -129,7 +129,7 @@ def test_all_that_does_not_fit_is_named_at_once():
     assert [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]] == list(wrong)
 
 
-@pytest.mark.parametrize(("change", "fits"), [(0.005, True), (-0.005, True), (0.02, False), (-0.02, False)])
+@pytest.mark.parametrize(("change", "fits"), [(0.009, True), (-0.009, True), (0.02, False), (-0.02, False)])
 def test_a_table_of_positions_may_be_rounded_only(change, fits):
     table = np.array(small.recorded_state("tp_transformer")[convert.POSITIONS])
     table[0, 3, 2] += change

@@ -59,6 +59,27 @@ def test_embedding(binds_roles):
     np.testing.assert_allclose(logits, cells @ table.T, rtol=1e-4, atol=1e-5)
 
 
+def test_types_of_cells():
+    """Those of the computation, or else of the parameters."""
+    tokens, positions = jnp.zeros((1, 3), jnp.int32), sinusoids(3, 4)
+    cases: list[tuple[Any, Any]] = [
+        ({}, jnp.float32),
+        ({"dtype": jnp.bfloat16}, jnp.bfloat16),
+        ({"param_dtype": jnp.bfloat16}, jnp.bfloat16),
+        ({"dtype": jnp.float32, "param_dtype": jnp.bfloat16}, jnp.float32),
+    ]
+    for types, wanted in cases:
+        module: Any = Embedding(5, 4, True, **types)
+        out, _ = jax.eval_shape(module.init_with_output, jax.random.key(0), tokens, positions)
+        assert out.dtype == wanted
+
+
+def test_layers_pass_on_how_attention_is_computed():
+    for layer in (EncoderLayer, DecoderLayer):
+        module = layer(2, 7, TPMultiHeadAttention, attention_implementation="cudnn")
+        assert module._attention().implementation == "cudnn"
+
+
 def test_embedding_learns_by_both_ways():
     """The table's gradient combines that of a row lookup and that of the logits."""
     module: Any = Embedding(5, 4, False)

@@ -13,7 +13,7 @@ from tests.tp_transformer import plain, small
 from tests.tp_transformer.small import NAMES, apply, build, draw, products, quickly, tokens
 from tp_transformer import TPTransformer, Transformer, apply_traced, convert
 from tp_transformer.layers import Embedding
-from tp_transformer.model import encoder_attention
+from tp_transformer.model import check_tokens, encoder_attention
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -333,6 +333,8 @@ def test_ids_out_of_range_are_refused_where_values_can_be_read():
     ):
         with pytest.raises(ValueError, match=message):
             model.apply({"params": params}, *map(jnp.asarray, arguments), method=method)
+    with pytest.raises(ValueError, match=f"ids: got id 9999 {where}"):
+        check_tokens("ids", np.asarray(wrong), 11)
     assert apply(model, params, wrong, TARGET).shape == (2, 4, 11)  # traced
     embedding = model.bind({"params": params}).embedding
     shown = np.asarray(jax.jit(lambda ids: embedding(ids, np.zeros((6, 16), np.float32)))(wrong))

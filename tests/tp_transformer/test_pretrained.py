@@ -4,6 +4,7 @@ import json
 import shutil
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -95,6 +96,8 @@ def test_without_a_vocabulary(tmp_path):
     model, params = make()
     model.save_pretrained(tmp_path, params)
     assert TPTransformer.from_pretrained(tmp_path, dtype=jnp.bfloat16)[0].dtype == jnp.bfloat16
+    _, low = TPTransformer.from_pretrained(tmp_path, param_dtype=jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(low)} == {jnp.dtype("bfloat16")}
     with pytest.raises(ValueError, match=r"vocabulary.json: got no such file, expected a vocabulary"):
         Vocabulary.load(tmp_path)
 
@@ -144,6 +147,7 @@ def truncate(directory):
             "got architecture 'Transformer', expected 'TPTransformer'",
         ),
         (edit("config.json", layers=3), "config.json: fields: got 'layers', expected only vocab_size"),
+        (edit("config.json", z=1, b=2, y=3, a=4), "config.json: fields: got 'a', 'b', 'y', 'z', expected"),
         (edit("config.json", num_heads=5), "config.json: features: got 16, expected an even multiple of num"),
         (edit("config.json", dtype="float31"), "config.json: .*float31"),
         (edit("config.json", end=0), r"config.json: pad, start, end: got \(2, 0, 0\), expected different"),

@@ -25,6 +25,7 @@ def test_blobs_are_found_by_size():
     centroids, labels = roles.cluster(vectors, 3)
     np.testing.assert_array_equal(labels, np.array([2, 0, 1])[of])
     np.testing.assert_allclose(centroids, [vectors[of == blob].mean(axis=0) for blob in (1, 2, 0)])
+    assert roles.cluster(vectors.astype(np.float32), 3)[0].dtype == np.float64
 
 
 def test_a_fixed_point_and_no_worse_than_others():

@@ -302,5 +302,5 @@ class _Progress:
         due = now - self._last >= self.EVERY or self._have == self._questions
         if self._lines and made_now and due:
             self._last = now
-            left = (self._total - self._done) * (now - self._start) / max(self._made, 1e-9)
+            left = (self._total - self._done) * (now - self._start) / self._made
             print(f"generating: {state}, {left:.0f} s left", file=sys.stderr, flush=True)

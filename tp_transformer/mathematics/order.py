@@ -39,7 +39,7 @@ def permute(positions: Integer[np.ndarray, "N"], size: int, key: Sequence[int]) 
     nonnegative integers of `key` select it.
     """
     values = np.asarray(positions, np.uint64)
-    half = (max(size - 1, 1).bit_length() + 1) // 2
+    half = ((size - 1).bit_length() + 1) // 2
     mask = (1 << half) - 1
     keys = np.random.SeedSequence(list(key)).generate_state(_ROUNDS, np.uint64)
     result = values.copy()

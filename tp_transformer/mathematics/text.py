@@ -88,7 +88,7 @@ class TextQuestions(Questions):
     def _at(self, index: int) -> Question:
         block = index // _BLOCK
         before = self._lengths[block * _BLOCK : index]
-        start = int(self._starts[block]) + int(before.sum(dtype=np.int64)) + 2 * len(before)
+        start = int(self._starts[block]) + int(before.sum()) + 2 * len(before)
         question, answer = map(int, self._lengths[index])
         text = self._text[start : start + question + answer + 1].decode("ascii")
         return Question(text[:question], text[question + 1 :])

@@ -276,6 +276,11 @@ def test_full_matrix_cell_multiplies_permutations():
     np.testing.assert_allclose(state, want[None], atol=1e-5)
 
 
+def test_the_smallest_norm_of_columns_is_1():
+    cell, x = FullMatrixCell(3, column_norm=1.0), jnp.zeros((2, 3))
+    assert jax.eval_shape(cell.init, jax.random.key(0), x, x)["params"]["transition"]["bias"].shape == (9,)
+
+
 def test_columns_of_zeros_have_a_gradient():
     gradient = jax.jit(jax.grad(lambda m: jnp.sum(lin.bounded_columns(m, 1.2))))(jnp.zeros((3, 3)))
     assert np.isfinite(gradient).all()

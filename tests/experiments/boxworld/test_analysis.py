@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.boxworld import analysis, episodes, load, measures, video
+from experiments.boxworld import analysis, episodes, load, measures, pictures, video
 from experiments.boxworld.engine import Impala
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.workdir import Workdir
@@ -103,13 +103,20 @@ def test_rates_are_measured_at_every_checkpoint_or_at_the_one_named(tmp_path, mo
     monkeypatch.setattr(load, "load", load_it)
     monkeypatch.setattr(load, "steps", lambda path: [2, 4])
     monkeypatch.setattr(measures, "by_type", measure)
-    monkeypatch.setattr(analysis, "draw_episode", lambda player, out, **settings: drawn.append(player) or {})
+    monkeypatch.setattr(
+        analysis, "draw_episode", lambda player, out, **settings: drawn.append((player, settings)) or {}
+    )
     playing = {"seed": 3, "cap": 9, "greedy": True}
-    files = analysis.run(tmp_path, tmp_path / "out", step=step, run_seed=1, episodes_each=20, **playing)
+    showing = {"puzzle": (1, 1, 2), "scale": 20, "fps": 7.0}
+    files = analysis.run(
+        tmp_path, tmp_path / "out", step=step, run_seed=1, episodes_each=20, **showing, **playing
+    )
     steps = [2, 4] if step is None else [2]
     assert measured == [(number, {"episodes_each": 20, **playing}) for number in steps]
     assert {seed for _, seed in loaded} == {1}
-    assert [player.step for player in drawn] == steps[-1:]
+    ((player, settings),) = drawn
+    assert player.step == steps[-1]
+    assert {name: settings[name] for name in (*showing, *playing)} == {**showing, **playing}
     names = {"win_rates", "win_rates.json"} | ({"win_rates_over_training"} if step is None else set())
     assert set(files) == names
     assert all(path.stat().st_size for path in files.values())
@@ -150,6 +157,63 @@ def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
     assert record["moments"][-1] == record["steps"] - 1
     with Image.open(files["episode.gif"]) as image:
         assert image.info["duration"] == 200
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Arguments of what plays and draws, by name; an episode is given in `calls["played"]`."""
+    found = {}
+
+    def noting(module, name, result=lambda: None):
+        def note(*args, **settings):
+            found.setdefault(name, []).append((args, settings))
+            return result()
+
+        monkeypatch.setattr(module, name, note)
+
+    noting(episodes, "first_solved", lambda: (found["played"], 1))
+    noting(episodes, "pair_statistics")
+    noting(episodes, "landmark_views", dict)
+    for name in ("board_figure", "pair_figure", "deviation_figure", "standard_figure"):
+        noting(pictures, name)
+    noting(analysis.runtime.plots, "save")
+    noting(video, "frames")
+    return found
+
+
+@pytest.fixture(scope="module")
+def played():
+    return episodes.first_solved(few_types(), jax.random.key(2), (1, 1, 2), attempts=1, cap=2)[0]
+
+
+@pytest.mark.parametrize(("blocks", "shown"), [(1, 0), (2, 1), (3, 1)])
+def test_the_second_block_is_shown_or_the_only_one(tmp_path, calls, played, blocks, shown):
+    """Of every head; the statistics are over at most 60 steps."""
+    attention = (*played.attention, played.attention[0])[:blocks]
+    calls["played"] = dataclasses.replace(played, attention=attention)
+    agent = few_types().agent.clone(num_two_simplicial_heads=2)
+    player = dataclasses.replace(few_types(), agent=agent)
+    analysis.draw_episode(player, tmp_path, cap=100, greedy=True, formats=())
+    ((_, settings),) = calls["first_solved"]
+    assert settings == {"cap": 100, "greedy": True}
+    drawn = [(settings["block"], settings["head"]) for _, settings in calls["pair_figure"]]
+    assert drawn == [(shown, 0), (shown, 1)]
+    ((_, settings),) = calls["pair_statistics"]
+    assert settings == {"block": shown, "cap": 60}
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_the_clip_of_a_relational_agent_shows_at_most_two_blocks(tmp_path, calls, played, blocks):
+    """And its figure the player and the Gem's only lock."""
+    block = dataclasses.replace(played.attention[0], virtual=None, pairs=None)
+    calls["played"] = dataclasses.replace(played, attention=(block,) * blocks)
+    player = dataclasses.replace(few_types(), config=boxworld.STANDARD)
+    analysis.draw_episode(player, tmp_path, formats=())
+    ((_, names), _), ((_, shown), settings) = calls["landmark_views"]
+    assert names == ("player", "Gem lock")
+    assert shown == ("player",)
+    assert list(settings["blocks"]) == list(range(min(blocks, 2)))
+    assert "pair_figure" not in calls
 
 
 def test_a_relational_agent_gets_what_makes_sense(tmp_path, monkeypatch, capsys):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import runtime
 from experiments.boxworld.config import WORLDS, AgentConfig, BoardConfig, Config, get_config
 from simplicial import Agent, boxworld
 from tests.experiments.boxworld.small import small
@@ -128,6 +129,21 @@ def board(**fields):
 def test_a_mistake_in_a_config_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         small(**change).validate()
+
+
+def test_bounds_themselves_are_valid():
+    small(decay=1.0, discount=1.0, lr=0.0, entropy_cost=0.0, value_cost=0.0, unroll=2).validate()
+
+
+def test_groups_are_spread_over_the_devices(monkeypatch):
+    config = small(groups=4)
+    config.validate()
+    config.check_layout(runtime.Layout())
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    with pytest.raises(ValueError, match="groups: got 4, expected a multiple of the 8 devices"):
+        config.validate()
+    with pytest.raises(ValueError, match="got 4, expected a multiple of 8"):
+        config.check_layout(runtime.Layout())
 
 
 @pytest.mark.parametrize(

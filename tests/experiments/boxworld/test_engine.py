@@ -209,3 +209,7 @@ def test_groups_must_fit_the_devices():
     for layout in (mesh.Layout(model=2), mesh.Layout(fsdp=True)):
         with pytest.raises(ValueError, match="expected no model axis and no fsdp: agents are too small"):
             small().check_layout(layout)
+        with pytest.raises(ValueError, match="expected no model axis and no fsdp: agents are too small"):
+            Impala(small(), layout)
+    with pytest.raises(ValueError, match="accumulate: got 3, expected a divisor of 16"):
+        Impala(small(accumulate=3))

@@ -59,18 +59,36 @@ def test_greedy_takes_the_likeliest(episode):
 
 def test_endings(episode):
     over = dataclasses.replace(
-        episode, states=dataclasses.replace(episode.states, terminated=np.ones(episode.steps + 1, bool))
+        episode,
+        states=dataclasses.replace(episode.states, terminated=np.arange(episode.steps + 1) == episode.steps),
     )
-    for reward, ending in ((10.0, "solved"), (-1.0, "trap opened")):
-        assert dataclasses.replace(over, rewards=np.asarray([0.0, reward])).ending == ending
+    for rewards, ending in (([0.0, 10.0], "solved"), ([1.0, -1.0], "trap opened")):
+        assert dataclasses.replace(over, rewards=np.asarray(rewards)).ending == ending
+
+
+@pytest.mark.parametrize(("ended", "ending"), [("terminated", "trap opened"), ("truncated", "given up")])
+def test_a_recording_stops_where_the_episode_ends(monkeypatch, episode, ended, ending):
+    real = episodes._step
+
+    def step(*args):
+        following, outcome, *rest = real(*args)
+        following = dataclasses.replace(following, **{ended: following.time >= 3})
+        return following, dataclasses.replace(outcome, reward=np.float32(-1)), *rest
+
+    monkeypatch.setattr(episodes, "_step", step)
+    found = episodes.record(small_player(), episode.state(0), jax.random.key(1), cap=9)
+    assert (found.steps, found.ending) == (3, ending)
+    assert episodes.record(small_player(), episode.state(0), jax.random.key(1), cap=1).steps == 1
 
 
 def test_the_first_solved_is_found(monkeypatch):
     """Of a player that solves the third board."""
     endings = iter(["given up", "trap opened", "solved", "solved"])
     real = episodes.record
+    settings = []
 
-    def record(*args, **kwargs):
+    def record(*args, greedy, **kwargs):
+        settings.append({"greedy": greedy, **kwargs})
         recorded = real(*args, **kwargs)
         ending = next(endings)
         object.__setattr__(recorded, "faked", ending)
@@ -78,8 +96,11 @@ def test_the_first_solved_is_found(monkeypatch):
 
     monkeypatch.setattr(episodes, "record", record)
     monkeypatch.setattr(episodes.Episode, "ending", property(lambda self: self.faked))
-    found, tried = episodes.first_solved(small_player(), jax.random.key(0), PUZZLE, cap=2, attempts=4)
+    found, tried = episodes.first_solved(
+        small_player(), jax.random.key(0), PUZZLE, cap=2, attempts=4, greedy=True
+    )
     assert (found.ending, tried) == ("solved", 3)
+    assert settings == [{"greedy": True, "cap": 2}] * 3
 
 
 def test_moments_are_events(episode):
@@ -148,6 +169,8 @@ def test_landmark_views_follow_the_player(episode):
         places = analysis.landmarks(episode.state(time), episode.config)
         wanted = episode.attention[1].standard[time, 1, places["player"]].reshape(5, 8)
         np.testing.assert_array_equal(views["player, block 2, head 2"][time], wanted)
+    alone = episodes.landmark_views(episode, ("player",))  # of the first block
+    np.testing.assert_array_equal(alone["player, head 2"], views["player, block 1, head 2"])
     held = views["inventory, block 1, head 1"]
     assert held[0].sum() == 0, "nothing is held at the start"
     assert held[-1].sum() == pytest.approx(1, rel=1e-5)
@@ -187,6 +210,15 @@ def test_tile_names_are_the_numbers_of_the_paper(episode):
     assert (names[x - 1, y], names[x, y]) == ("3", "1")
     last = episode.state(int(np.flatnonzero(episode.rewards)[0]) + 1)
     assert episodes.tile_names(last)[9, 0] == str(last.inventory[0])
+
+
+@pytest.mark.parametrize(
+    ("colour", "is_bright"),
+    [((255, 255, 255), True), ((0, 255, 0), True), ((0, 0, 0), False), ((255, 0, 255), False)],
+)
+def test_text_is_black_on_what_is_bright(colour, is_bright):
+    assert episodes.is_bright(colour) is is_bright
+    assert episodes.is_bright(np.asarray(colour, np.uint8)) is is_bright
 
 
 def test_refuses(episode):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from experiments.boxworld import figures
+from experiments.boxworld import figures, pictures
 from experiments.boxworld.config import AgentConfig, BoardConfig
 from experiments.runtime.workdir import config_dict
 from tests.experiments.boxworld.small import small
@@ -131,6 +131,26 @@ def test_long_trainings_are_drawn_in_minutes_or_hours(seconds, divisor, unit):
     assert axes.get_xlabel() == f"{unit} of training"
     found = np.asarray(axes.get_lines()[0].get_xdata())
     np.testing.assert_allclose(found, seconds * np.arange(4, 41, 4) / divisor)
+
+
+def test_several_runs_have_the_units_of_the_longest(monkeypatch):
+    """And no published curve unless all are of the paper's environment; one type has no curves by type."""
+    drawn = []
+    monkeypatch.setattr(
+        figures.runtime.plots, "curve_figure", lambda curves, **settings: drawn.append((curves, settings))
+    )
+    monkeypatch.setattr(pictures, "over_training", lambda curves, **settings: list(curves))
+    short = [{**line, "frames": line["frames"] / 1e3} for line in records()]
+    long = [{**line, "frames": 1e2 * line["frames"], "train_seconds": 200 * line["step"]} for line in short]
+    one_type = [{name: value for name, value in line.items() if "2-1-3" not in name} for line in long]
+    runs = {"short": (small(board=BoardConfig()), short), "long": (small(), one_type)}
+    found = figures.compare(runs)
+    assert set(found) == {"solved", "time", "types_over_time_short"}
+    assert found["types_over_time_short"] == [(1, 0, 0), (2, 1, 3)]
+    (solved, of_solved), (_, of_time) = drawn
+    assert of_solved["xlabel"] == "steps / 10⁶"
+    assert of_time["xlabel"] == "hours of training"
+    assert {label: part[0][-1] for label, part in solved.items()} == pytest.approx({"short": 0.04, "long": 4})
 
 
 @pytest.mark.slow

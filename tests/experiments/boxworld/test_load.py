@@ -55,6 +55,18 @@ def test_a_release_is_trained_on(workdir, tmp_path):
     assert [record["step"] for record in records] == [2, 4, 6]
 
 
+def test_a_released_agent_is_loaded_by_its_name():
+    assert load.load("boxworld/quick_simplicial").step == 480
+
+
+def test_an_agent_to_export_is_chosen_by_step_and_seed(workdir):
+    opened = load.open_model(workdir, step=2, seed=1)
+    assert (opened.source["step"], opened.source["seed"]) == (2, small().seed + 1)
+    assert runtime.params_sha256(opened.params) == runtime.params_sha256(
+        load.load(workdir, step=2, seed=1).params
+    )
+
+
 def test_what_is_not_there_is_named(workdir, tmp_path):
     with pytest.raises(ValueError, match=r"not a run of experiments\.boxworld"):
         load.load(tmp_path)

@@ -129,6 +129,12 @@ def test_a_summary_is_of_some_seeds():
     assert second["types"]["1"]["died"] == 0.1
 
 
+def test_the_only_seed_is_not_listed_beside_the_agent(monkeypatch):
+    found = counts([(0, 0, 0)], [[3]], [[1]]), counts([(1, 0, 0)], [[1]], [[0]])
+    monkeypatch.setattr(measures, "measure", lambda *args: found)
+    assert list(measures.conclude(small(seeds=1), linear, {})) == ["agent", "chance"]
+
+
 def test_the_random_policy_prefers_nothing():
     output = measures.random_policy(None, jnp.zeros((2, 5, 7, 3), jnp.uint8))
     np.testing.assert_array_equal(output.logits, np.zeros((2, 4)))

@@ -13,6 +13,7 @@ import termios
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -293,6 +294,85 @@ def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
     monkeypatch.setattr(play.Display, "_tile", lambda self, x, y, tile, size, is_held: sizes.append(size))
     play.Display(window, curses).draw(on(bridge, BOARD))
     assert sizes == [(4, 2)] * 70
+
+
+def fake_curses(**fields):
+    """Returns what a display takes from curses: colours of a terminal that has just enough of them."""
+    usual = {
+        "error": OSError, "curs_set": lambda visible: None, "has_colors": lambda: True, "COLORS": 256,
+        "COLOR_PAIRS": 65, "KEY_LEFT": 260, "KEY_UP": 259, "KEY_RIGHT": 261, "KEY_DOWN": 258,
+    }  # fmt: skip
+    return types.SimpleNamespace(**(usual | fields))
+
+
+def test_every_colour_is_made_once_and_with_readable_ink(bridge):
+    """Tiles of two lines have their text in the upper one."""
+    made, painted = {}, {}
+    curses = fake_curses(
+        init_pair=lambda number, *colours: made.setdefault(number, []).append(colours),
+        color_pair=lambda number: 1000 + number,
+    )
+    window = types.SimpleNamespace(
+        getmaxyx=lambda: (14, 200),
+        addstr=lambda y, x, *text_and_style: painted.update({(y, x): text_and_style}),
+        erase=painted.clear,
+        refresh=lambda: None,
+    )
+    game = on(bridge, BOARD)
+    display = play.Display(window, curses)
+    display.draw(game)
+    assert list(made) == list(range(1, len(made) + 1))
+    inks = set()
+    for y, row in enumerate(game.tiles()):
+        for x, tile in enumerate(row):
+            text, style = painted[2 * y, 4 * x]
+            assert text == tile.text.center(4)
+            assert painted[2 * y + 1, 4 * x] == (" " * 4, style)
+            ((ink, ground),) = made[style - 1000]
+            assert ground == play.terminal_colours()[tile.colour]
+            assert ink == (16 if play.is_bright(tile.colour) else 231)
+            inks.add(ink)
+    assert inks == {16, 231}
+    for few in ({"COLORS": 255}, {"COLOR_PAIRS": 64}, {"has_colors": lambda: False}):
+        assert not play.Display(window, fake_curses(**few)).has_colours
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (0, ""),
+        (1, ""),
+        (2, "t"),
+        (30, "terminal too small: needs 57 "),
+        (99, "terminal too small: needs 57 x 14"),
+    ],
+)
+def test_a_small_window_says_so_as_far_as_it_can(bridge, width, shown):
+    said = []
+    window = types.SimpleNamespace(
+        getmaxyx=lambda: (3, width), addstr=lambda *given: said.append(given), erase=lambda: None,
+        refresh=lambda: None,
+    )  # fmt: skip
+    play.Display(window, fake_curses()).draw(on(bridge, BOARD))
+    assert said == [(0, 0, shown)]
+
+
+def test_keys_do_what_the_panel_says():
+    """Arrows and letters; others do nothing, control-l clears the window, and q ends the game."""
+    done, arrows = [], [260, 259, 261, 258]
+    game: Any = types.SimpleNamespace(
+        tiles=lambda: [[]], act=done.append,
+        **{name: lambda name=name: done.append(name) for name in ("next_board", "again", "undo", "hint")},
+    )  # fmt: skip
+    keys = iter([*arrows, *map(ord, "awdsnruhx\fq")])
+    window = types.SimpleNamespace(
+        getch=lambda: next(keys), clear=lambda: done.append("clear"), getmaxyx=lambda: (1, 1),
+        erase=lambda: None, addstr=lambda *given: None, refresh=lambda: None,
+    )  # fmt: skip
+    play.play(window, game, fake_curses())
+    ways = [LEFT, UP, RIGHT, DOWN]
+    assert done == [*ways, *ways, "next_board", "again", "undo", "hint", "clear"]
+    assert next(keys, None) is None
 
 
 def test_without_colours_tiles_are_letters_and_reversed(bridge):

@@ -270,6 +270,13 @@ def test_other_agents_and_sizes(kind, world, scale):
         assert (frame[:, -6:] == 255).all()
 
 
+@pytest.mark.parametrize(("blocks", "shown"), [(1, 0), (3, 1)])
+def test_the_second_block_or_the_only_one_is_shown(episode, views, blocks, shown):
+    attention = (*episode.attention, episode.attention[0])[:blocks]
+    page = video._Page(dataclasses.replace(episode, attention=attention), views, SCALE)
+    np.testing.assert_array_equal(page.pairs, analysis.pair_maps(episode.attention[shown])[:, 0])
+
+
 def test_refuses(tmp_path, episode, views, frames):
     sizes: tuple[Any, ...] = (8, 25.5)
     for scale in sizes:

@@ -1,6 +1,6 @@
 import pytest
 
-from experiments.exporting.options import Options
+from experiments.exporting.options import CHIPS, Options
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_chips_are_those_of_the_kernels():
     options = Options(kernels=("h200", "v6e"), platforms=("cuda", "tpu"))
     assert [chip.kind for chip in options.chips] == ["NVIDIA H200", "TPU v6 lite"]
     assert Options().chips == ()
+    assert len(Options(kernels=tuple(CHIPS), platforms=("tpu", "cuda")).chips) == len(CHIPS)  # in any order
 
 
 def test_a_mesh_needs_no_devices():

@@ -351,10 +351,25 @@ def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):
     assert captured.out == ""
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
-    for wrong in (["--input=a.npz"], ["--input=a.npz", "--output=b.npz", "--batch=0"]):
+    for wrong in (
+        ["--input=a.npz"],
+        ["--input=a.npz", "--output=b.npz", "--batch=0"],
+        ["--keep-blocks=-1"],
+        ["--keep-blocks=2048"],
+    ):
         with pytest.raises(SystemExit):
             run_exported.main(["a.jaxmodel", *wrong])
+    for allowed in ("--batch=1", "--keep-blocks=0", "--keep-blocks=2047"):
+        assert run_exported.main([str(tmp_path / "a.jaxmodel"), allowed]) == 2  # for the file
     capsys.readouterr()
+
+
+def test_a_vocabulary_is_described_by_its_size(sums, tmp_path, capsys):
+    def add(manifest):
+        manifest["text"] = {"kind": "wordpieces", "vocabulary": ["[PAD]", "cat", "dog"]}
+
+    assert run_exported.main([str(rewritten(sums, tmp_path / "a.jaxmodel", add)), "--describe"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == {"kind": "wordpieces", "vocabulary": "3 pieces"}
 
 
 # ---- weights

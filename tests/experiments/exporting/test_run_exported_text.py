@@ -51,6 +51,8 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
         "zero\u200bwidth soft\u00adhyphen \ufffd\x00\x07",
         "non\u00a0breaking\u2003space \u2018quotes\u2019 \u2014 dash\u2026",
         "x" * 101 + " " + "cat" * 33,
+        "x" * 100,
+        "a\u4e00b\u9fffc a\u3400b\u4dbfc d\ua000e",  # the ends of blocks, and one beyond
         "",
         "[CLS] [SEP] [UNK]",
     ]
@@ -102,5 +104,50 @@ def test_masks_are_filled_with_the_likeliest_words():
     first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
     assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
     assert (len(second["masks"]), second["other"]) == (2, 2)
+    assert codec.encode(["cat dog cat dog"])["ids"].tolist() == [[2, 5, 6, 5, 6, 3]]
     with pytest.raises(Refused, match="text: got 7 tokens, expected at most 6"):
         codec.encode(["cat dog cat dog cat"])
+
+
+class Lengths:
+    """A model of texts and pairs that gives their lengths; it is its own codec."""
+
+    batch_room, batch_step, manifest = None, 2, {"outputs": [{"name": "lengths", "labels": None}]}
+
+    @property
+    def text(self):
+        return self
+
+    def encode(self, texts, pairs):
+        rows = [[len(text), len(pair)] for text, pair in zip(texts, pairs or [""] * len(texts), strict=True)]
+        return {"lengths": np.array(rows)}
+
+    def __call__(self, inputs):
+        return inputs
+
+    def decode(self, inputs, outputs):
+        return [{"lengths": row} for row in outputs["lengths"]]
+
+
+def test_a_text_has_one_answer_and_a_list_one_each():
+    model: Any = Lengths()
+    assert run_exported.answer(model, {"text": "abc", "id": 5}) == {"id": 5, "outputs": {"lengths": [3, 0]}}
+    assert run_exported.answer(model, {"text": "abc", "pair": "d"}) == {"outputs": {"lengths": [3, 1]}}
+    assert run_exported.answer(model, {"text": ["a", "", "abc"], "pair": ["", "bc", "d"]}) == {
+        "answers": [{"outputs": {"lengths": row}} for row in ([1, 0], [0, 2], [3, 1])]
+    }
+    with pytest.raises(Refused, match="pair: got 1 strings, expected 2 as in text"):
+        run_exported.answer(model, {"text": ["a", "b"], "pair": ["c"]})
+    with pytest.raises(Refused, match=r"text: got .*, expected a string or a non-empty list of strings"):
+        run_exported.answer(model, {"text": ["a", 3]})
+
+
+def test_the_label_is_that_of_the_greatest_logit():
+    model: Any = types.SimpleNamespace(
+        manifest={"outputs": [{"name": "logits", "labels": ["no", "maybe", "yes"]}]}
+    )
+    rows = [[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]]
+    assert run_exported.to_json(model, {"logits": np.array(rows)}) == {
+        "outputs": {"logits": rows}, "labels": {"logits": ["yes", "no"]}
+    }  # fmt: skip
+    assert run_exported.to_json(model, {"logits": np.array(rows[0])})["labels"] == {"logits": "yes"}

@@ -115,7 +115,7 @@ def test_pieces_are_joined_to_words_up_to_the_end():
     assert codec.join([8, 6, 8, 5, 7, 8, 8, 3, 6]) == "##s cats the dogss"
     assert codec.join([6, 0, 6]) == "cat"
     assert codec.join([3]) == ""
-    assert codec.join([99, 6]) == "[UNK] cat"
+    assert codec.join([99, 6]) == codec.join([9, 6]) == "[UNK] cat"
 
 
 def test_a_vocabulary_and_room_are_needed():
@@ -127,5 +127,6 @@ def test_a_vocabulary_and_room_are_needed():
     for count in (0, 13):
         with pytest.raises(ValueError, match=f"new_tokens: got {count}, expected 1 to 12, the model's"):
             writers.of_writer(model, {}, TOKENIZER, count)
-    exportable = writers.of_writer(model, {}, TOKENIZER, 5)
-    assert (exportable.longest, exportable.lengths) == (8, (8,))
+    for count, longest in ((1, 12), (5, 8), (12, 1)):
+        exportable = writers.of_writer(model, {}, TOKENIZER, count)
+        assert (exportable.longest, exportable.lengths) == (longest, (longest,))

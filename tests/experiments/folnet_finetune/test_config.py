@@ -94,11 +94,25 @@ def test_steps_follow_from_examples():
     found = config.resolved(2490)
     assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (780, 78, 78, 39)
     found.validate()
+    for most, divisor in ((38, 26), (39, 39), (99, 78)):
+        assert dataclasses.replace(config, log_every=most).resolved(2490).log_every == divisor
     assert config.resolved(32 * 97 - 1).log_every == 1
     config.eval_every, config.checkpoint_every, config.steps = 60, 90, 70
     found = config.resolved(2490)
     assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (70, 60, 90, 30)
     found.validate()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"b1": 0.0, "b2": 0.0, "warmup": 0.0, "lr": 0.0},
+        {"task": "squad2", "length": 195},
+        {"lengths": (9, 16), "mask_padding": True, "length": 32},
+    ],
+)
+def test_bounds_themselves_are_valid(fields):
+    small(Path("data"), Path("models"), **fields).validate()
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,11 @@ def test_a_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
     assert tokenizer.vocab_size <= 80
     again = data.open_tokenizer(dataclasses.replace(config, seed=1))
     assert again.fingerprint == tokenizer.fingerprint
+    tokenizer.save(tmp_path / "vocab.txt")
+    cased = dataclasses.replace(config, lowercase=False)
+    read = dataclasses.replace(cased, new_vocabulary=0, vocabulary=str(tmp_path / "vocab.txt"))
+    for of in (cased, read):
+        assert not data.open_tokenizer(of).lowercase
     for both in (
         dataclasses.replace(config, checkpoint="there"),
         dataclasses.replace(config, vocabulary="there"),

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("looks")
 def test_labels_are_rows():
     found = errors.confusion([0, 0, 1, 2, 2, 2], [0, 2, 1, 2, 0, 0], 4)
     np.testing.assert_array_equal(found, [[1, 0, 1, 0], [0, 1, 0, 0], [2, 0, 1, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(errors.confusion([], [], 2), np.zeros((2, 2)))
 
 
 def test_the_surest_errors_come_first(monkeypatch):

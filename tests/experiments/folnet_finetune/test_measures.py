@@ -72,6 +72,8 @@ def test_answers_are_tuned_on_the_development_split(tmp_path):
     assert {index: text for index, text in answers.items() if text} == {"q0": "Zürich", "q2": "Zürich"}
     assert measure.development({})["main"] == scores["f1/best"]
     assert not any(answer.text for answer in measure({}, data.dev[0], threshold=0.0).predictions)
+    answers = measure({}, data.dev[0], threshold=0.25).predictions
+    assert [answer.index for answer in answers if answer.text] == ["q0", "q2"]
 
 
 def test_the_best_parameters_predict_not_the_last(tmp_path):
@@ -91,7 +93,10 @@ def test_the_best_parameters_predict_not_the_last(tmp_path):
     assert (found["task"], found["parameters"], found["left_out"]) == ("rte", 1, [])
     assert found["rows"] == {"train": 3, "validation": 5, "test": 1}
     assert found["vocabulary"] == data.tokenizer.fingerprint
-    assert found["test"] == {}
+    assert (found["test"], "cut_off" in found) == ({}, False)
+    long = data.dev[0]._replace(features=data.dev[0].features._replace(cut_off=2))
+    short = measures.conclude(config, measure, best, data._replace(dev=(long,)), cat, last, None)
+    assert short["cut_off"] == {"train": 0, "validation": 2, "test": 0}
     path.unlink()
     assert measures.conclude(config, measure, best, data, cat, last, None)["predictions"] == []
     assert not path.exists()

@@ -110,7 +110,7 @@ def test_an_existing_head_is_not_used(checkpoint, tmp_path):
     assert float(np.abs(params["classifier"]["weight"]).max()) < 0.2
 
 
-def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path):
+def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path, monkeypatch):
     """Files are missing, damaged or from another model."""
     settings = (checkpoint / pretrained.CONFIG_FILE).read_text()
     target = tmp_path / pretrained.CONFIG_FILE
@@ -132,6 +132,10 @@ def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path):
     line = misfit()
     assert "does not match config.json: folnet.embeddings" in line
     assert line.endswith(" more")
+    with monkeypatch.context() as patched:
+        for wrong, said in ((["a", "b"], "a; b"), (["a", "b", "c"], "a; b and 1 more")):
+            patched.setattr(model.parameters, "misfits", lambda *shapes, wrong=wrong: wrong)
+            assert misfit().endswith(f"does not match config.json: {said}")
     target.write_text(settings.replace('"model_type": "folnet"', '"model_type": "bert"'))
     assert "got model_type 'bert'" in misfit()
     target.write_text(settings)

@@ -24,7 +24,7 @@ def config(tmp_path):
 
 def score(config):
     """Returns a made-up score; the best setting is neither the last nor the one with the highest score."""
-    return {0.1: (0.5, 0.9, 0.6), 0.2: (0.95, 0.3, 0.4)}[config.lr][config.seed]
+    return {0.1: (0.5, 0.9, 0.6), 0.2: (0.95, 0.3, 0.4)}[config.lr][config.seed % 3]
 
 
 class Trainer:
@@ -68,6 +68,9 @@ def test_each_run_has_a_folder_and_is_made_once(config, tmp_path):
     other = Trainer()
     sweep.run_all(changed, 5, tmp_path, other)
     assert len(other.asked) == 6
+    later = Trainer()
+    sweep.run_all(dataclasses.replace(config, seed=6), 5, tmp_path / "later", later)
+    assert later.asked == [(lr, seed) for lr in LR for seed in (6, 7, 8)]
 
 
 def test_medians_decide(config, tmp_path):

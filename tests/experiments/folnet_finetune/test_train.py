@@ -72,6 +72,20 @@ def test_missing_files_are_reported_before_anything_is_compiled(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_read_is_kept_in_a_workdir_that_is_new_or_empty(tmp_path):
+    """Of one with other files, which is not a run's, the loop says so."""
+    for name in ("new", "empty", "full"):
+        if name != "new":
+            (tmp_path / name).mkdir()
+        if name == "full":
+            (tmp_path / name / "thesis.tex").touch()
+        train._keep_data({"rows": "3"}, tmp_path / name)
+        assert (tmp_path / name / train.DATA).exists() == (name != "full")
+    train._keep_data({"rows": "3"}, tmp_path / "new")
+    with pytest.raises(runtime.WorkdirError, match=r"started with other data \(rows changed since\)"):
+        train._keep_data({"rows": "4"}, tmp_path / "empty")
+
+
 @pytest.mark.slow
 def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     """JAX compiles nothing before the error, as its log of compilations shows."""

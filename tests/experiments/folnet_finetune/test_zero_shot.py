@@ -60,7 +60,8 @@ def test_the_model_reads_prompts_and_their_mask_if_asked_for(glue):
         values = jnp.zeros((3, tokenizer.vocab_size)).at[:, yes].set(padding).at[:, no].set(segments.sum(1))
         return MaskedLMOutput(jnp.where(mask is None, -1.0, 1.0) * values[:, None])
 
-    examples = task.examples(glue, "train")[:]
+    examples = [*task.examples(glue, "train")] * 3  # of several batches
+    assert len(examples) > 3
     ids = prompts.prompt_features(tasks.PROMPTS["rte"], examples, tokenizer, 40).input_ids
     padding = (ids == tokenizer.pad_id).sum(1)
     for masks, sign in ((False, -1), (True, 1)):
@@ -131,6 +132,11 @@ def test_missing_files_are_reported_in_one_line(checkpoint, glue, tmp_path):
         zero_shot.run(values(glue, glue, tmp_path))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nyes\n")
     with pytest.raises(ValueError, match="expected words of one piece each"):
+        zero_shot.run(values(checkpoint, glue, tmp_path, vocabulary=tmp_path / "vocab.txt", tasks=["rte"]))
+    words = "\n".join(f"{letter}{number}" for letter in "abcdefgh" for number in range(26))
+    vocabulary = (checkpoint / "vocab.txt").read_text() + words + "\n"
+    (tmp_path / "vocab.txt").write_text(vocabulary)
+    with pytest.raises(ValueError, match=r"model\.vocab_size: got \d+, expected at least"):
         zero_shot.run(values(checkpoint, glue, tmp_path, vocabulary=tmp_path / "vocab.txt", tasks=["rte"]))
     headless = small_finetune.checkpoint(tmp_path / "encoder", FOLNet)
     with pytest.raises(ValueError, match=r"predictions\.transform\.weight: missing"):

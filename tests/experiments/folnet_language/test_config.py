@@ -47,6 +47,8 @@ def test_flags_that_stand_for_fields():
         (with_data(TEXT, directory="d", vocabulary="v"), r"data\.vocabulary: got 'v', expected none with"),
         (small(TEXT, beams=0), "beams: got 0, expected at least 1"),
         (small(TEXT, top_p=0.0), r"top_p: got 0\.0, expected 0 < top_p <= 1"),
+        (small(TEXT, top_p=1.5), r"top_p: got 1\.5, expected 0 < top_p <= 1"),
+        (small(TEXT, log_every=0), "log_every: got 0, expected at least 1"),
         (small(TEXT, warmup=1.5), r"warmup: got 1\.5, expected a fraction from 0 to 1"),
         (small(TEXT, b1=1.0), r"b1: got 1\.0, expected 0 <= b1 < 1"),
         (small(TEXT, model=small(TEXT).model.as_transformer()), "model.name: got .*, expected 'folnet'"),
@@ -57,9 +59,21 @@ def test_what_is_refused(config, message):
         config.validate()
 
 
+def test_only_models_that_write_are_made():
+    small(TEXT, top_p=1.0).validate()
+    transformer = small(TEXT, model=small(TEXT).model.as_transformer())
+    with pytest.raises(ValueError, match=r"model\.name: got .*, expected 'folnet'"):
+        transformer.make_model()
+
+
 @pytest.mark.parametrize(
     ("source", "fields"),
-    [(TEXT, {}), (TEXT, {"new_tokens": 13}), (PAIRS, {"new_tokens": 17})],
+    [
+        (TEXT, {}),
+        (TEXT, {"new_tokens": 13}),
+        (PAIRS, {"new_tokens": 17}),
+        (PAIRS, {"data": with_data(PAIRS, target_length=17).data}),
+    ],
 )
 def test_absolute_positions_limit_what_is_read_and_written(source, fields):
     config: Any = small(source)

@@ -61,6 +61,8 @@ def test_rows_of_pairs():
     }
     assert rows.truncated == {"inputs": 1, "targets": 1}
     assert len(rows) == 2
+    several = [Pair("a b", "a b c"), Pair("a b c", "a b c a"), Pair("a b c a", "a b c a b")]
+    assert PairRows(several, TOKENIZER, 4, 4).truncated == {"inputs": 2, "targets": 2}
 
 
 def test_batches_are_a_function_of_the_step_and_the_process():
@@ -72,8 +74,8 @@ def test_batches_are_a_function_of_the_step_and_the_process():
     assert epoch[:5].tolist() != epoch[5:].tolist()
     np.testing.assert_array_equal(batches(1)["labels"], Batches(rows, 2, seed=3)(1)["labels"])
     assert any((Batches(rows, 2, seed=4)(n)["labels"] != batches(n)["labels"]).any() for n in range(5))
-    halves = [Batches(rows, 2, seed=3, process=number, processes=2)(1)["labels"] for number in (0, 1)]
-    np.testing.assert_array_equal(np.concatenate(halves), batches(1)["labels"])
+    halves = [Batches(rows, 4, seed=3, process=number, processes=2)(1)["labels"] for number in (0, 1)]
+    np.testing.assert_array_equal(np.concatenate(halves), Batches(rows, 4, seed=3)(1)["labels"])
     with pytest.raises(ValueError, match="batch_size: got 3, expected a multiple of 2 processes"):
         Batches(rows, 3, seed=3, processes=2)
 
@@ -99,6 +101,10 @@ def test_a_file_of_its_own_to_measure_with(tmp_path):
     held_out = opened.held_out
     assert isinstance(held_out, PairRows)
     assert held_out.pairs == [Pair("the cat", "cat")]
+    turned = with_data(other, validation=str(other), input="answer", target="question").data.open_rows()
+    for rows in (turned.train, turned.held_out):
+        assert isinstance(rows, PairRows)
+        assert rows.pairs == [Pair("cat", "the cat")]
 
 
 def test_held_out_pairs_share_no_input_with_the_others(tmp_path):

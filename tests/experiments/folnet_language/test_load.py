@@ -74,6 +74,11 @@ def test_a_run_and_its_folder_write_the_same_with_the_tokens_that_begin_and_end(
     assert read.encode("").ids == [tokenizer.cls_id, *([tokenizer.sep_id] if config.data.pairs else [])]
 
 
+def test_a_checkpoint_of_a_run_is_chosen_by_its_step(text_run):
+    workdir = text_run[1]
+    chex.assert_trees_all_equal(open_writer(workdir, step=2).params, load.load(workdir, step=2).params)
+
+
 def test_it_can_be_exported(pairs_run, monkeypatch):
     """As a function that generates greedily."""
     config, workdir, result = pairs_run
@@ -88,3 +93,4 @@ def test_it_can_be_exported(pairs_run, monkeypatch):
     assert opened.outputs["tokens"].shape == ("batch", 32)
     assert (opened.source["experiment"], opened.source["step"]) == ("experiments.folnet_language", 4)
     assert opened.source["params_sha256"] == result.summary["params_sha256"]
+    assert load.open_model(workdir, step=2).source["step"] == 2

@@ -84,7 +84,7 @@ def test_samples_are_written_in_each_way_with_the_key_of_the_seed(pairs_run):
 
     read = Writer(config.make_model(), None, data.tokenizer).read
     writer: Any = types.SimpleNamespace(read=read, continued=continued)
-    config = dataclasses.replace(config, samples=2, seed=5, beams=3, top_p=0.7)
+    config = dataclasses.replace(config, samples=2, seed=5, beams=2, top_p=0.7)
     rows: Any = data.held_out
     chosen = [rows.pairs[0], rows.pairs[len(rows) // 2]]
     assert measures.samples(config, writer, rows) == [
@@ -94,7 +94,7 @@ def test_samples_are_written_in_each_way_with_the_key_of_the_seed(pairs_run):
     keys = [options.pop("key", None) for _, _, options in seen]
     assert keys == [None, jax.random.key(5), None]
     given = read([pair.input for pair in chosen]), config.new_tokens
-    assert seen == [(*given, {}), (*given, {"sampling": Sampling(top_p=0.7)}), (*given, {"num_beams": 3})]
+    assert seen == [(*given, {}), (*given, {"sampling": Sampling(top_p=0.7)}), (*given, {"num_beams": 2})]
 
 
 def test_a_short_text_is_not_given_whole(text_run):

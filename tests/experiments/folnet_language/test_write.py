@@ -9,8 +9,9 @@ import types
 import jax
 import pytest
 
+from experiments.folnet_language import write
 from experiments.folnet_language.write import options_of
-from experiments.folnet_language.writing import open_writer
+from experiments.folnet_language.writing import Written, open_writer
 from kernels.decoding import Sampling
 from tests.on_devices import ROOT
 
@@ -22,7 +23,9 @@ def flags(**changes):
 
 
 def test_flags_choose_how_texts_are_written():
-    assert options_of(flags(beams=4, texts=2)) == ({"num_beams": 4, "num_return_sequences": 2}, 1)
+    for texts in (2, 4):
+        wanted = {"num_beams": 4, "num_return_sequences": texts}, 1
+        assert options_of(flags(beams=4, texts=texts)) == wanted
     options, copies = options_of(flags(temperature=0.8, top_k=5, top_p=0.9, texts=3, seed=7))
     assert (options["sampling"], copies) == (Sampling(0.8, 5, 0.9), 3)
     assert (jax.random.key_data(options["key"]) == jax.random.key_data(jax.random.key(7))).all()
@@ -41,6 +44,33 @@ def test_flags_choose_how_texts_are_written():
 def test_flags_that_have_no_effect_together_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         options_of(flags(**changes))
+
+
+def test_there_is_a_line_for_each_text(tmp_path, monkeypatch, capsys):
+    """In this process: prompts of both flags, as often as they are to be written."""
+    (tmp_path / "prompts.txt").write_text("b\nc\n", encoding="utf-8")
+    asked = []
+
+    def written(rows, new_tokens, **options):
+        asked.append((rows, new_tokens, options))
+        return [[Written(f"é {number}", number > 0, None)] for number, _ in enumerate(rows)]
+
+    monkeypatch.setattr(write, "open_writer", {"run": written}.get)
+    given = flags(
+        weights="run", prompt=["a"], prompts=str(tmp_path / "prompts.txt"), new_tokens=5, stop=["."],
+        temperature=0.5, texts=2,
+    )  # fmt: skip
+    monkeypatch.setattr(write.flags, "FLAGS", given)
+    write.main()
+    ((rows, new_tokens, options),) = asked
+    assert (rows, new_tokens, options.pop("stop")) == (list("aabbcc"), 5, ["."])
+    assert list(options) == list(options_of(given)[0])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == '{"prompt": "a", "text": "é 0", "ended": false}'
+    assert [json.loads(line)["prompt"] for line in lines] == rows
+    given.prompt, given.prompts = [], ""
+    with pytest.raises(ValueError, match="--prompt: got none, expected a text"):
+        write.main()
 
 
 @pytest.mark.slow

@@ -128,6 +128,8 @@ def test_a_vocabulary_is_a_file_or_a_folder(source, tmp_path, lowercase):
         assert (found.vocabulary, found.lowercase) == (made.vocabulary, lowercase)
     with pytest.raises(ValueError, match=f"data.lowercase: got {not lowercase}, expected {lowercase}"):
         dataclasses.replace(of, lowercase=not lowercase).tokenizer_of([])
+    learned = dataclasses.replace(config, lowercase=lowercase).tokenizer_of(["some words"])
+    assert learned.lowercase == lowercase
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,7 @@ def test_a_vocabulary_is_a_file_or_a_folder(source, tmp_path, lowercase):
         ({"b2": 1.0}, "b2: got 1.0, expected 0 <= b2 < 1"),
         ({"schedule": "cosine"}, "schedule: got 'cosine', expected one of 'released', 'linear'"),
         ({"schedule": "linear", "schedule_steps": 3}, "steps: got 4, expected at most schedule_steps=3"),
+        ({"schedule": "linear", "schedule_steps": 1}, "steps: got 4, expected at most schedule_steps=1"),
         ({"baseline": "lstm"}, "baseline: got 'lstm', expected one of 'none', 'transformer'"),
         ({"accumulate": -1}, "accumulate: got -1, expected at least 0"),
         ({"data.objective": "mlm"}, "data.objective: got 'mlm', expected one of"),
@@ -194,6 +197,8 @@ def test_bounds_themselves_are_valid(source, fields):
 def test_rows_of_pairs_must_be_split_evenly(source):
     with pytest.raises(ValueError, match=r"data\.length: got 18, expected a multiple of 4"):
         with_data(source, length=18).check_layout(_Anything(model=4))
+    with pytest.raises(ValueError, match="mesh: got data:3,model:1 for 3 devices"):
+        small(source).check_layout(runtime.Layout(data=3))
 
 
 class _Anything(runtime.Layout):

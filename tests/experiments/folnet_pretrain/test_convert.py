@@ -85,6 +85,8 @@ def test_a_class_can_be_asked_for(theirs, tmp_path):
     said = convert.from_authors(str(theirs[0]), str(tmp_path / "ours"), "FOLNet")
     assert "FOLNet, " in said
     assert "skipped tensors of other heads: cls.heads.predictions.bias, " in said
+    with pytest.raises(ValueError, match="ours: got a 'FOLNetForCausalLM', expected one of 'FOLNet"):
+        convert.to_authors(str(tmp_path / "ours"), str(tmp_path / "back"), "FOLNetForCausalLM")
 
 
 def test_nothing_is_replaced(theirs, tmp_path):

@@ -1,5 +1,6 @@
 """The program that prepares text, called in this process and from the command line."""
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -110,6 +111,7 @@ def test_an_interrupted_preparation_continues(tmp_path, tokenizer):
         b"{",
         kept.replace(b'"windows"', b'"window"'),
         kept.replace(b'"shard": 1', b'"shard": 2'),
+        kept.replace(b'"shard": 1', b'"shard": 2', 1),
     ):
         marker.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"00001\.json: damaged; remove it and run again"):
@@ -158,7 +160,9 @@ def test_a_new_vocabulary_is_of_documents_that_are_not_held_out(tmp_path, tokeni
     with pytest.raises(ValueError, match="got neither --vocabulary nor --new_vocabulary, expected one of"):
         data._tokenizer(values, Listed(TEXTS))
     (tmp_path / "other.txt").rename(tmp_path / VOCABULARY)
-    assert data._tokenizer(values, Listed(TEXTS)).fingerprint == tokenizer.fingerprint
+    for values.lowercase in (True, False):
+        found = data._tokenizer(values, Listed(TEXTS))
+        assert (found.vocabulary, found.lowercase) == (tokenizer.vocabulary, values.lowercase)
 
 
 @pytest.mark.parametrize(("documents", "files"), [(10, 1), (1001, 2), (1_000_000, 256), (6_000_001, 256)])
@@ -170,11 +174,12 @@ def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenize
             return documents
 
     def stop(job, shards, processes):
-        raise RuntimeError(f"{len(shards)} files, {len(job.range(0))} documents in the first")
+        raise RuntimeError(f"{len(shards)} files by {processes} processes")
 
     monkeypatch.setattr(data, "_make", stop)
-    with pytest.raises(RuntimeError, match=rf"^{files} files"):
-        prepare(tmp_path, Many(None), tokenizer, shard_documents=None)
+    monkeypatch.setattr(data.os, "sched_getaffinity", lambda process: {0, 1, 5})
+    with pytest.raises(RuntimeError, match=rf"^{files} files by 3 processes"):
+        prepare(tmp_path, Many(None), tokenizer, shard_documents=None, processes=None)
 
 
 def test_other_settings_need_another_directory(tmp_path, tokenizer):
@@ -189,6 +194,56 @@ def test_other_settings_need_another_directory(tmp_path, tokenizer):
     with pytest.raises(ValueError, match=r"b: got thesis\.tex, expected an empty directory"):
         prepare(tmp_path / "b", Listed(TEXTS), tokenizer)
     assert list(contents(tmp_path / "b")) == ["thesis.tex"]
+    for name, lines in (("c", tokenizer.vocabulary), ("d", [*tokenizer.vocabulary, "another"])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / VOCABULARY).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    prepare(tmp_path / "c", Listed(TEXTS), tokenizer)  # the vocabulary may have been put there before
+    assert contents(tmp_path / "c") == contents(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"d: got vocab\.txt, expected an empty directory"):
+        prepare(tmp_path / "d", Listed(TEXTS), tokenizer)
+
+
+def test_some_parts_may_be_without_text_to_train_on(tmp_path, tokenizer):
+    empty = ("empty", "")
+    made = prepare(tmp_path / "a", Listed([empty, TEXTS[0]]), tokenizer, shard_documents=1, held_out=0.0)
+    assert [part["windows"] > 0 for part in made.splits["train"]] == [False, True]
+    with pytest.raises(ValueError, match="documents: got no text in documents in memory to train on"):
+        prepare(tmp_path / "b", Listed([empty, empty]), tokenizer, shard_documents=1)
+
+
+@pytest.mark.parametrize(("processes", "started"), [(2, 2), (5, 5), (9, 5)])
+def test_there_are_no_more_processes_than_parts(tmp_path, tokenizer, monkeypatch, processes, started):
+    """Their parts are those of one process; after an error the others are not waited for."""
+    pools, ended = [], []
+
+    class Pool:
+        """Makes the parts in this process."""
+
+        def __init__(self, size, context, begin, given):
+            pools.append(size)
+            monkeypatch.setitem(data._worker, "job", given[0])
+
+        def submit(self, make, shard):
+            future = concurrent.futures.Future()
+            try:
+                future.set_result(make(shard))
+            except ValueError as error:
+                future.set_exception(error)
+            return future
+
+        def shutdown(self, **settings):
+            ended.append(settings)
+
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    prepare(tmp_path / "one", Listed(TEXTS), tokenizer, shard_documents=23, processes=processes)
+    assert pools == []
+    prepare(tmp_path / "some", Listed(TEXTS), tokenizer, processes=processes)
+    prepare(tmp_path / "alone", Listed(TEXTS), tokenizer)
+    assert (pools, ended) == ([started], [{}])
+    assert contents(tmp_path / "some") == contents(tmp_path / "alone")
+    with pytest.raises(ValueError, match="document 12 is damaged"):
+        prepare(tmp_path / "broken", Failing(12), tokenizer, processes=processes)
+    assert ended[1:] == [{"wait": False, "cancel_futures": True}]
 
 
 @pytest.mark.parametrize(

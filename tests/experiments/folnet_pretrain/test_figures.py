@@ -64,6 +64,8 @@ def test_a_picture_has_right_and_wrong_answers_of_either_model():
 def test_long_texts_are_shortened_at_words():
     assert figures.shortened("a " * 30, "b " * 30, characters=8) == "... a a a  ____ b b b b ..."
     assert figures.shortened("##ing it", "now") == "...ing it ____ now"
+    assert figures.shortened("it is", "so it", characters=5) == "it is ____ so it"
+    assert figures.shortened("but it is", "so it is", characters=5) == "... is ____ so ..."
 
 
 def test_figures_of_a_run(folnet_run, monkeypatch):

@@ -26,7 +26,9 @@ def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_r
         4,
         dataclasses.replace(config.resolved(), accumulate=1),
     )  # as was chosen
-    assert load.load(workdir, step=2).step == 2
+    assert load.load(str(workdir), step=2).step == 2
+    opened = load.open_model(workdir, step=2)
+    assert (opened.source["step"], opened.lengths) == (2, (16,))
     baseline = load.load(workdir / "baseline")
     chex.assert_trees_all_equal(baseline.params, results["baseline"].params)
     wanted = results["folnet"].results["vocabulary"]

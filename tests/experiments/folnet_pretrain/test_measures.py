@@ -96,6 +96,10 @@ def test_evaluations_may_have_fewer_batches_and_ask_nothing_about_sentences(sour
     again = list(measures.held_out_batches(config, text))
     np.testing.assert_array_equal(batches[1].input_ids, again[1].input_ids)
     assert set(evaluation(config, Uniform(0, 0.0), text)({})) == {"mlm_loss", "mlm_accuracy"}
+    counts = []
+    for config.eval_batches in (0, 1000):
+        counts.append(len(list(measures.held_out_batches(config, text))))
+    assert counts[0] == counts[1] > 3
 
 
 def test_held_out_text_is_not_trained_on(source):
@@ -108,7 +112,7 @@ def test_held_out_text_is_not_trained_on(source):
     assert not learned & {window.tokens.tobytes() for window in documents}
 
 
-def test_unigram_lines_are_entropies(source):
+def test_unigram_lines_are_entropies(source, monkeypatch):
     """No constant answer has a lower loss than the frequencies themselves."""
     config = small(source)
     text = config.data.open()
@@ -139,6 +143,13 @@ def test_unigram_lines_are_entropies(source):
     assert found["vocabulary"] == text.tokenizer.fingerprint
     assert found["held_out_predictions"] == sum(counts["held_out"].values())
     assert found["windows"] == {"train": len(text.train), "held_out": len(text.held_out)}
+    asked, count = [], measures.pretraining.label_counts
+    monkeypatch.setattr(measures, "COUNTED", 2)
+    monkeypatch.setattr(
+        measures.pretraining, "label_counts", lambda of, most: asked.append(most) or count(of, most)
+    )
+    measures.lines(config, text)
+    assert asked == [2]
 
 
 def test_the_quick_presets_text_is_that_of_the_published_runs():
@@ -260,3 +271,4 @@ def test_what_a_record_says(folnet_run):
     assert measures.recorded(workdir, 3) is None
     assert measures.first_below(workdir, curve[0][2] + 1) == 2
     assert measures.first_below(workdir, 0.0) is None
+    assert measures.first_below(workdir, curve[0][2]) != 2

@@ -17,6 +17,10 @@ def test_it_is_kept_and_no_other_is_accepted(tmp_path):
     with pytest.raises(ValueError, match=f"got vocabulary {OTHER.fingerprint} .* expected {ONE.fingerprint}"):
         vocabularies.keep(OTHER, tmp_path / "run")
     assert vocabularies.read(tmp_path / "run", True, lambda: OTHER).fingerprint == ONE.fingerprint
+    cased = WordPieceTokenizer(ONE.vocabulary, lowercase=False)
+    vocabularies.keep(cased, tmp_path / "cased")
+    vocabularies.keep(cased, tmp_path / "cased")
+    assert not vocabularies.read(tmp_path / "cased", False, lambda: OTHER).lowercase
 
 
 def test_it_may_be_in_another_folder_or_learned_again(tmp_path):

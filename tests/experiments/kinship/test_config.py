@@ -11,13 +11,14 @@ import optax
 import pytest
 
 from experiments import runtime
+from experiments.kinship import zoo
 from experiments.kinship.config import Config, get_config
-from experiments.kinship.inputs import Source
+from experiments.kinship.inputs import Listed, Source
 from experiments.runtime.workdir import read_json
 from folnet import FOLNetConfig, TransformerConfig, kinship
 from folnet.heads import encoder
 from folnet.transformer import num_parameters
-from tests.experiments.kinship.small import SIZES, small, with_data
+from tests.experiments.kinship.small import LOOPED, SIZES, small, with_data
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = ("jmc.atp", "bert", "t5", "relation_aware")
@@ -96,6 +97,8 @@ def test_the_presets_of_an_accelerator_are_valid():
         (with_data(clutrr="here", form="text"), "data.form: got 'text', expected 'graph' with data.clutrr"),
         (with_data(clutrr="here", held_out_pairs=2), "data.held_out_pairs: got 2, expected 0 with"),
         (with_data(clutrr="here", test_lengths=(3, 11)), "data.test_lengths: length: got 11, expected 2 to"),
+        (with_data(joined=True), "data.joined: got True, expected False without data.clutrr"),
+        (small(steps=2**30 + 1), "steps: got 1073741825, expected at most 1073741824 with batch_size=4"),
         (with_data(test_lengths=()), "data.test_lengths: got (), expected increasing lengths"),
         (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size: got 0, expected an integer"),
     ],
@@ -105,6 +108,35 @@ def test_invalid_fields_are_reported_in_one_line(config, named):
         config.validate()
     assert named in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        small(b1=0.0, b2=0.0, lr=0.0, steps=2**30),
+        small(warmup_steps=3, decay_steps=4),
+        small(match="", pairs=dataclasses.replace(LOOPED, sharpness=0.5)),
+    ],
+)
+def test_bounds_themselves_are_valid(config):
+    config.validate()
+
+
+def test_the_narrowest_match_has_a_width_of_one():
+    settings = dataclasses.replace(small(), match="").settings("j.a")
+    assert isinstance(settings, FOLNetConfig)
+    one, two = (zoo.num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
+    assert zoo.matched_folnet(settings, one).intermediate_size == 1
+    with pytest.raises(ValueError, match=f"match: got {2 * one - two} parameters, expected at least {one}"):
+        zoo.matched_folnet(settings, 2 * one - two)
+
+
+def test_a_list_is_read_as_the_config_says():
+    config = with_data(spread=False, train_lengths=(2, 4))
+    pairs = dataclasses.replace(LOOPED, people="named", injection=0.0)
+    read = dataclasses.replace(config, match="", pairs=pairs).reader("t5", config.data.train(0))
+    assert isinstance(read, Listed)
+    assert (read.spread, read.within, read.marked) == (False, 4, False)
 
 
 @pytest.mark.parametrize("form", ["graph", "text"])
@@ -164,6 +196,9 @@ def test_training_and_tests_are_of_different_seeds_and_parts():
     assert len(set(seeds)) == len(seeds)
     kinship.check_disjoint(train.draw(range(40)), tests["held_out/3"].draw(range(20)), config.data.held_out())
     assert {generated(source).part for _, source in small().data.tests()} == {"all"}
+    chains = dataclasses.replace(config.data, held_out_chains=0.25, held_out_seed=3).held_out()
+    assert chains.chains == kinship.HeldOut.draw_chains(3, 3, 0.25).chains
+    assert chains.pairs == kinship.HeldOut.draw_pairs(3, 8).pairs
 
 
 def test_the_published_weights_were_trained_with_a_preset():
@@ -230,11 +265,12 @@ def test_the_optimizer_is_clipped_adam_with_decoupled_decay(clip, decay):
 
 
 def test_the_rate_rises_then_stays_or_falls():
-    def rates(**fields):
-        config = small(lr=0.5, steps=10, warmup_steps=4, clip=0.0, b1=0.0, b2=0.0, **fields)
+    def rates(updates=10, **fields):
+        chosen = {"warmup_steps": 4, "clip": 0.0, "b1": 0.0, "b2": 0.0} | fields
+        config = small(lr=0.5, steps=10, **chosen)
         optimizer, params = config.make_optimizer(), jnp.zeros(())
         state, found = optimizer.init(params), []
-        for _ in range(10):  # with b1 = b2 = 0 an update is the rate
+        for _ in range(updates):  # with b1 = b2 = 0 an update is the rate
             update, state = optimizer.update(jnp.float32(3), state, params)
             found.append(-np.asarray(update).item())
             params = optax.apply_updates(params, update)
@@ -242,4 +278,6 @@ def test_the_rate_rises_then_stays_or_falls():
 
     np.testing.assert_allclose(rates(), [0.125, 0.25, 0.375, *[0.5] * 7], rtol=1e-5)
     falling = [0.5 * (10 - t) / 6 for t in range(4, 10)]
-    np.testing.assert_allclose(rates(decay_steps=10), [0.125, 0.25, 0.375, 0.5, *falling], rtol=1e-5)
+    ended = [0.125, 0.25, 0.375, 0.5, *falling, 0, 0]
+    np.testing.assert_allclose(rates(12, decay_steps=10), ended, rtol=1e-5)
+    np.testing.assert_allclose(rates(2, warmup_steps=0), [0.5, 0.5], rtol=1e-5)

@@ -56,6 +56,16 @@ def between_people(array: np.ndarray, batch: Any, row: int) -> np.ndarray:
     return array[row, 1:size, 1:size]
 
 
+def test_an_rgcn_has_all_its_layers_in_every_loop():
+    """Two for each of three loops are six of one loop."""
+    found = []
+    for layers, loops in ((2, 3), (6, 1)):
+        config = looped(parts.RGCN, loops=loops)
+        config.sizes.num_hidden_layers = layers
+        found.append(jax.eval_shape(train.make_init(config.make(config.model)), jax.random.key(0)))
+    assert found[0]["encoder"] == found[1]["encoder"]
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_logits_are_of_all_pairs_and_loops_ahead_are_not_returned(name):
     model, params, batch = made(looped(name))

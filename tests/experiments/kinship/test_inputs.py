@@ -5,7 +5,7 @@ import pytest
 
 from experiments.kinship import inputs
 from folnet import kinship
-from tests.experiments.kinship.small import with_data
+from tests.experiments.kinship.small import published, with_data
 
 SOURCE = kinship.Kinship(seed=3, lengths=(2, 5), irrelevant=1)
 NUMBERS = range(10, 30)
@@ -121,6 +121,12 @@ def test_stories_are_read_as_word_pieces():
         np.testing.assert_array_equal(found["token_type_ids"][place], wanted.token_type_ids[0])
         assert found["labels"][place] == story.problem.label
     assert not (found["input_ids"] == tokenizer.unk_id).any()
+
+
+def test_published_graphs_are_no_stories(tmp_path):
+    source = published(tmp_path).data.train(0)
+    with pytest.raises(ValueError, match="source: got published graphs, expected generated stories"):
+        inputs.Text(ROOM, 11, spread=False)(source, range(1))
 
 
 def test_gaps_change_nothing_but_places():

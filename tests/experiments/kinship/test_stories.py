@@ -139,8 +139,14 @@ def test_tokens_say_what_the_story_says():
     assert drawn == set(range(9))
     wanted = kinship.pair_labels(source.draw(range(20)), num_people=7, within=3)
     np.testing.assert_array_equal(found["pairs"], wanted[:, 1:, 1:])
-    with pytest.raises(ValueError, match=r"reading.windows: got 1, expected at least 4, .* of story 0"):
-        dataclasses.replace(read, windows=1)(source, [0])
+    for windows in (1, 3):
+        message = rf"reading.windows: got {windows}, expected at least 4, .* of story 0"
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(read, windows=windows)(source, [0])
+    assert dataclasses.replace(read, windows=4)(source, [0])["input_ids"].shape[1] == 4
+    found = dataclasses.replace(read, selves=True)(source, range(3))["pairs"]
+    wanted = kinship.pair_labels(source.draw(range(3)), num_people=7, within=3, selves=True)
+    np.testing.assert_array_equal(found, wanted[:, 1:, 1:])
 
 
 def test_published_stories_have_a_vocabulary_of_their_own(tmp_path):
@@ -189,6 +195,30 @@ def test_batches_have_stories_of_similar_lengths():
         widths.add(width)
         np.testing.assert_array_equal(batches(step)["input_ids"], batch["input_ids"])
     assert len(widths) > 1
+
+
+def test_processes_share_a_batch_of_stories(monkeypatch):
+    whole, parts_of = train.make_batches(reading()), []
+    monkeypatch.setattr(train.jax, "process_count", lambda: 2)
+    for index in (0, 1):
+        monkeypatch.setattr(train.jax, "process_index", lambda index=index: index)
+        parts_of.append(train.make_batches(reading()))
+    for step in (0, 3):
+        for name, array in whole(step).items():
+            np.testing.assert_array_equal(np.concatenate([part(step)[name] for part in parts_of]), array)
+
+
+def test_dropout_gets_its_key(monkeypatch):
+    config, seen = reading(), []
+    source = config.data.train(0)
+    batch = config.reader(config.model, source)(source, range(1))
+    monkeypatch.setattr(
+        stories.StoryClassifier, "apply", lambda self, variables, *story, rngs: seen.append((story[-1], rngs))
+    )
+    key = jax.random.key(1)
+    for dropout in (None, key):
+        measures.apply(config.make(config.model), {}, batch, dropout)
+    assert seen == [(True, None), (False, {"dropout": key})]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -17,7 +17,7 @@ from experiments.kinship.inputs import Graph
 from experiments.kinship.load import of_kinship
 from folnet import kinship
 from tests import on_devices
-from tests.experiments.kinship.small import published_problems, small, with_data
+from tests.experiments.kinship.small import looped, published_problems, small, with_data
 from tests.folnet import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -125,6 +125,26 @@ def test_the_loss_is_cross_entropy_and_counts_right_answers():
     assert int(sums.denominator) == 4
     right, count = sums.metrics["accuracy"]
     assert (int(right), int(count)) == ((logits.argmax(axis=1) == batch["labels"]).sum(), 4)
+
+
+def test_the_loops_ahead_of_a_batch_are_those_of_each_row(monkeypatch):
+    """They are for the model and for the loss."""
+    config = looped()
+    config.pairs.ahead = 3
+    seen = []
+
+    def note(*given, ahead):
+        seen.append(int(ahead))
+
+    monkeypatch.setattr(measures, "apply", note)
+    monkeypatch.setattr(train.pairs, "loss", note)
+    batches = train.make_batches(config)
+    drawn = [batches(step)["ahead"] for step in range(40)]
+    for ahead in drawn:
+        assert ahead.tolist() == [ahead[0]] * 4
+        train.make_loss(config, config.make(config.model))({}, {"ahead": ahead}, jax.random.key(0))
+    assert seen == [ahead[0] for ahead in drawn for _ in range(2)]
+    assert set(seen) == {0, 1, 2, 3}
 
 
 def test_a_run_leaves_its_record(finished):

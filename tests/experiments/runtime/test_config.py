@@ -9,7 +9,7 @@ import regression  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 from experiments.runtime import launching
-from experiments.runtime.config import check_types
+from experiments.runtime.config import check_types, from_dict
 from experiments.runtime.launching import config_file
 
 
@@ -34,6 +34,7 @@ WRONG: dict[str, Any] = {"width": 2.5, "names": ("a", 1), "text": "3"}
 def test_the_defaults_are_valid():
     Config().validate()
     Config(lr=1, limit=3, steps=10**6, inner=Inner(names=())).validate()
+    Config(init_from="run", init_optimizer=True).validate()
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,7 @@ def test_the_defaults_are_valid():
         ({"max_seconds": float("nan")}, "max_seconds: got nan, expected at least 0"),
         ({"checkpoint_every": 150}, "checkpoint_every: got 150, expected a multiple of log_every=100"),
         ({"eval_every": 250}, "eval_every: got 250, expected a multiple of log_every=100"),
+        ({"init_optimizer": True}, "init_optimizer: got True, expected False without init_from"),
     ],
 )
 def test_what_is_wrong_is_named(fields, message):
@@ -77,8 +79,25 @@ def test_choices_are_named():
 
 def test_types_are_checked_in_any_dataclass():
     check_types(Inner())
+    check_types(dataclasses.make_dataclass("Loose", [("anything", Any)])(anything="goes"))
     with pytest.raises(ValueError, match=r"model\.width: got '3'"):
         check_types(Inner(width=WRONG["text"]), "model.")
+
+
+def test_the_flag_tensorboard_adds_a_log_once():
+    assert Config(tensorboard=True, log=("wandb",)).logs == ("tensorboard", "wandb")
+    assert Config(tensorboard=True, log=("wandb", "tensorboard")).logs == ("wandb", "tensorboard")
+
+
+def test_a_config_is_read_from_json():
+    """The first unknown field by name is reported; values of a wrong kind are left to the check of types."""
+    read = from_dict(Config, {"lr": 0.5, "pair": [2, 1.5], "inner": {"names": ["b", "c"]}})
+    assert read == Config(lr=0.5, pair=(2, 1.5), inner=Inner(names=("b", "c")))
+    with pytest.raises(ValueError, match=r"config: got field 'inner\.depth', expected a field of Inner"):
+        from_dict(Config, {"inner": dict.fromkeys(("width", "size", "rows", "level", "depth"), 1)})
+    for field, value in (("lr", {"width": 1}), ("inner", 3)):
+        with pytest.raises(ValueError, match=f"{field}: got "):
+            from_dict(Config, {field: value}).validate()
 
 
 def test_presets_are_built_anew_each_time_and_named_when_there_is_none():

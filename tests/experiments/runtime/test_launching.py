@@ -1,6 +1,7 @@
-"""Programs without a config: what they report is one line."""
+"""Programs without a config: what they report is one line; and what is said of wrong flags of a config."""
 
 import pytest
+import regression  # pyrefly: ignore[missing-import]
 from absl import app
 
 from experiments.runtime import launching
@@ -39,3 +40,29 @@ def test_other_errors_have_their_traceback(monkeypatch):
 def test_a_program_takes_flags_only(monkeypatch, capsys):
     assert ended(monkeypatch, lambda: pytest.fail("it ran"), "word") == 2
     assert capsys.readouterr().err == "error: arguments: got 'word', expected flags only\n"
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+def test_a_misspelt_field_is_named_with_the_nearest_one():
+    config = launching.config_file(regression.EXPERIMENT, "quick")
+    for flags in (["--config.seed=1", "--config.stpes=3"], ["--noconfig.stpes"]):
+        found = launching._unknown_field(flags, config)
+        assert found is not None
+        assert found.startswith("--config.stpes: no such field (did you mean steps?), expected one of ")
+        assert ", batch_size" in found
+    given = [f"--config={config}", "--config.zzz=3"]
+    assert (launching._unknown_field(given, "") or "").startswith(
+        "--config.zzz: no such field, expected one of "
+    )
+    plain = launching._unknown_field(["--config.steps.most=3"], config)
+    assert plain == "--config.steps.most: no such field: steps is a plain value"
+    assert launching._unknown_field(["--config.steps=3", "--parallel=pmap"], config) is None
+
+
+def test_the_last_cause_of_an_error_is_its_line():
+    """What a library adds around it is left out."""
+    traceback = "Traceback:\n  KeyError: 'x'\n  TypeError: one\n\nWhile that:\n ValueError: a: got 1\nthe end"
+    assert launching._one_line(traceback) == "a: got 1"
+    missing = "Could not load.\nAttempted to load:\n  /there/none.py\nbut it is not there"
+    assert launching._one_line(missing) == "--config: got /there/none.py, expected an existing file"
+    assert launching._one_line("steps: got x") == "steps: got x"

@@ -48,6 +48,9 @@ def test_the_batch_divides_and_the_mesh_has_all_devices():
             layout.check(12, devices)
     with pytest.raises(ValueError, match=r"batch_size: got 7, expected a multiple of 4, .* along data"):
         mesh.Layout("jit", model=2).check(7, 8)
+    for batch, nearest in ((20, "16 or 24"), (7, "8")):
+        with pytest.raises(ValueError, match=rf"\(for example {nearest}\)"):
+            mesh.Layout("jit").check(batch, 8)
 
 
 def test_a_mesh_has_at_least_one_device_along_each_axis():

@@ -14,6 +14,8 @@ def test_lines_come_back(tmp_path):
     writer.write(20, {"loss": float("inf"), "count": np.int64(4), "nothing": float("nan")})
     writer.sync()
     writer.close()
+    first, _ = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert first == '{"step": 10, "loss": 0.5, "count": 3}'  # an integer stays one
     assert metrics.read(tmp_path / "metrics.jsonl") == [
         {"step": 10, "loss": 0.5, "count": 3},
         {"step": 20, "loss": None, "count": 4, "nothing": None},

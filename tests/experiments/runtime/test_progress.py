@@ -46,6 +46,15 @@ def test_a_line_shows_the_first_few_metrics(capsys):
     assert "m0 0, m1 1, m2 2, m3 3, m4 4, 10 steps/s" in capsys.readouterr().err
 
 
+def test_a_clock_that_has_not_moved_and_no_step_are_no_error(capsys):
+    shown = Progress("copy", 10, 20, every=0.0)
+    shown.update(10, {"loss": 1.0}, 0.0)
+    shown.update(12, {"loss": 1.0}, 0.0)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("copy: step 10/20, loss 1, 0 steps/s")
+    assert second.startswith("copy: step 12/20, loss 1, ")
+
+
 def test_few_lines_but_always_the_last(capsys):
     run(every=1000.0)
     assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [

@@ -210,6 +210,74 @@ def test_damaged_files(write, data, message):
         torch_files.load(write(data))
 
 
+NUMBERS = np.arange(4, dtype=np.float32)
+
+
+def archived(program, order="little"):
+    """Returns an archive of a pickle and of the storage "0" of four numbers."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("a/data.pkl", program)
+        archive.writestr("a/byteorder", order)
+        archive.writestr("a/data/0", NUMBERS.tobytes())
+    return out.getvalue()
+
+
+def referring(reference):
+    """Returns a pickle of a reference to an external object."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj):
+            return reference if obj is NUMBERS else None
+
+    out = io.BytesIO()
+    Pickler(out, 2).dump(NUMBERS)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (3, "not a storage"),
+        (("storage", "FloatStorage", "0", "cpu"), "not a storage"),
+        (("module", "FloatStorage", "0", "cpu", 4), "not a storage"),
+        (("storage", "QuaternionStorage", "0", "cpu", 4), "invalid type, key or size"),
+        (("storage", "FloatStorage", 0, "cpu", 4), "invalid type, key or size"),
+        (("storage", "FloatStorage", "0", "cpu", -4), "invalid type, key or size"),
+        (("storage", "FloatStorage", "0", "cpu", True), "invalid type, key or size"),
+        (("storage", "FloatStorage", "0", "cpu", 4, ("1", 3, 2)), "extends past"),
+        (("storage", "FloatStorage", "0", "cpu", 4, ("1", -1, 2)), "extends past"),
+        (("storage", "FloatStorage", "0", "cpu", 4, ("1", 1, -1)), "extends past"),
+    ],
+)
+def test_references_that_are_no_storages(write, reference, message):
+    with pytest.raises(ValueError, match=message):
+        torch_files.load(write(archived(referring(reference))))
+
+
+@pytest.mark.parametrize(("view", "want"), [((), range(4)), ((None,), range(4)), ((("1", 2, 2),), (2, 3))])
+def test_references_to_storages_and_their_ends(write, view, want):
+    reference = ("storage", "FloatStorage", "0", "cpu", 4, *view)
+    np.testing.assert_array_equal(torch_files.load(write(archived(referring(reference)))).read(), want)
+
+
+@pytest.mark.parametrize(
+    ("program", "order", "message"),
+    [
+        (b"\x80\x02N.", "middle", "got byte order b'middle', expected little or big"),
+        (b"ctorch._utils\n_rebuild_parameter\n(NtR.", "little", "got a parameter that is not a tensor"),
+    ],
+)
+def test_other_contents_of_archives(write, program, order, message):
+    with pytest.raises(ValueError, match=message):
+        torch_files.load(write(archived(program, order)))
+
+
+@pytest.mark.parametrize("value", [0, 2**31 - 1, 2**31, 2**40])
+def test_large_sizes_are_written(value):
+    assert pickle.loads(b"\x80\x02" + torch_files._integer(value) + b".") == value
+
+
 def test_other_archives(write, tmp_path):
     """An archive without a pickle, one with two, and a compressed one."""
     for names, compression, message in (
@@ -294,6 +362,9 @@ def test_a_place_before_the_file_is_a_damaged_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(zipfile.ZipFile, "read", read)
     with pytest.raises(ValueError, match=r"model\.pt: damaged: \[Errno 22\]"):
+        saved["weight"].numpy()
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda archive, name: b"1234")
+    with pytest.raises(ValueError, match=r"model\.pt: damaged: a storage: got 4 bytes, expected 3 numbers"):
         saved["weight"].numpy()
     path.unlink()
     with pytest.raises(FileNotFoundError):

@@ -229,7 +229,7 @@ def test_a_batch_depends_on_its_step_alone():
         assert equal(pickle.loads(pickle.dumps(made))(step), expected[step])
     assert equal(fresh(np.int64(3)), expected[3])
     assert not equal(batches(16, objective="nsp", seed=1)(3), expected[3])
-    seeds = [batches(16, shuffle=False, seed=seed)(0) for seed in (0, 1)]
+    seeds = [batches(16, shuffle=False, seed=seed)(0) for seed in (0, 2**32 - 1)]
     assert not np.array_equal(seeds[0].mlm_positions, seeds[1].mlm_positions)
     assert not np.array_equal(seeds[0].next_sentence_label, seeds[1].next_sentence_label)
 
@@ -287,7 +287,7 @@ def test_dynamic_and_static():
         assert np.mean(changed) > 0.9 if dynamic else not any(changed)
 
 
-def test_grain_resumes_where_it_was():
+def test_grain_resumes_where_it_was(caplog):
     """The dataset yields the batches of consecutive steps, and an iterator's position can be saved."""
     made = batches(16)
     dataset = made.dataset()
@@ -296,9 +296,10 @@ def test_grain_resumes_where_it_was():
     for step in range(3):
         assert equal(next(iterator), made(step))
     state = iterator.get_state()
-    again: Any = iter(batches(16).dataset(threads=1, ahead=1))
+    again: Any = iter(batches(16).dataset(threads=3, ahead=1))
     again.set_state(state)
     assert equal(next(again), made(3))
+    assert not caplog.messages  # as Grain has for more threads than batches ahead
     assert sum(1 for _ in made.dataset(5)) == 5
     for arguments, message in (
         ({"threads": 0}, "threads: .*, expected at least 1"),
@@ -325,6 +326,7 @@ def test_grain_in_other_processes():
     [
         ({"batch_size": 0}, "batch_size: got 0, expected at least 1"),
         ({"seed": -1}, r"seed: got -1, expected 0 to 4294967295"),
+        ({"seed": 2**32}, r"seed: got 4294967296, expected 0 to 4294967295"),
         ({"process_index": 2, "process_count": 2}, r"process_index: got 2, expected 0 to 1"),
         ({"process_count": 3}, "batch_size: got 16, expected a multiple of process_count=3"),
         ({"objective": "mlm"}, "objective: got 'mlm', expected one of"),

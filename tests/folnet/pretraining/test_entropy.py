@@ -17,7 +17,8 @@ def made():
     rng = np.random.default_rng(0)
     words = np.minimum(rng.geometric(0.5, 20_000), 8)
     texts = [" ".join(f"w{number}" for number in part) for part in np.split(words, 40)]
-    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(1, 9))])
+    # The id of a word may be 0, too.
+    tokenizer = WordPieceTokenizer([*(f"w{number}" for number in range(1, 9)), *SPECIAL_TOKENS])
     windows = prepare(
         [Document(str(i), text) for i, text in enumerate(texts)], tokenizer, length=64, held_out=0
     ).train
@@ -68,6 +69,8 @@ def test_on_other_text_it_is_more():
     )
     expected = -(2 * np.log(2 / 5) + 1 * np.log(1 / 5)) / 3
     assert unigram_cross_entropy(np.asarray([1, 1, 0]), np.asarray([2, 0, 1])) == pytest.approx(expected)
+    # A single prediction has a loss, too.
+    assert unigram_cross_entropy(np.asarray([1, 1]), np.asarray([0, 1])) == pytest.approx(np.log(2))
 
 
 def test_bad_arguments():

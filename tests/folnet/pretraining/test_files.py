@@ -23,6 +23,7 @@ from folnet.pretraining.files import (
 )
 from folnet.pretraining.records import write_records
 from folnet.pretraining.windows import Window
+from folnet.tokenization import WordPieceTokenizer
 from tests.folnet.small_text import LENGTHS, corpus, split
 
 LENGTH = 32
@@ -116,6 +117,14 @@ def test_batches_are_those_of_memory(prepared):
         assert all(map(np.array_equal, files(step), memory(step)))
 
 
+def test_the_tokenizer_has_the_casing_of_the_text(prepared):
+    """As the manifest says; the file of the pieces does not."""
+    cased = WordPieceTokenizer(corpus()[1].vocabulary, lowercase=False)
+    manifest = dataclasses.replace(Manifest.read(prepared), lowercase=False, vocabulary=cased.fingerprint)
+    manifest.write(prepared)
+    assert not PreparedWindows(prepared).tokenizer().lowercase
+
+
 def test_several_threads_read_at_once(prepared):
     """Grain's threads do so."""
     windows = PreparedWindows(prepared)
@@ -132,6 +141,7 @@ def test_damaged_records():
     record = encode(Window(np.arange(9, dtype=np.uint16), np.asarray([0, 4], np.uint16), 1, 2))
     for data, message in (
         (record[:5], "5 bytes, expected at least 12"),
+        (record[:12], "12 bytes, expected 34 for 9 tokens"),
         (record[:-1], "33 bytes, expected 34 for 9 tokens and 2 sentences"),
         (encode(Window(np.arange(9, dtype=np.uint16), np.asarray([], np.uint16), 2, 2)), "window 2 of 2"),
         (encode(Window(np.arange(1, dtype=np.uint16), np.asarray([], np.uint16), 0, 1)), "with 1 tokens"),
@@ -187,6 +197,15 @@ def test_damaged_directories(prepared):
         ("[]", "got other fields"),
         (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length: got '16'"),
         (json.dumps({**values, "splits": {"train": [], "held_out": [{}]}}), "damaged \\(KeyError"),
+        (json.dumps({**values, "splits": []}), r"damaged \(TypeError\('splits: got \[\], expected an object"),
+        (
+            json.dumps({**values, "splits": {"train": [{"shard": "0"}], "held_out": []}}),
+            r"damaged \(TypeError\(\"shard of train: got '0', expected an integer",
+        ),
+        (
+            json.dumps({**values, "splits": {"train": [{"shard": -1}], "held_out": []}}),
+            r"damaged \(ValueError\('shard of train: got -1, expected at least 0",
+        ),
     ):
         (prepared / MANIFEST).write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=rf"pretraining\.json: {message}"):

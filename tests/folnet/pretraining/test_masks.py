@@ -164,11 +164,16 @@ def test_whole_words_against_plain_python(tokenizer, examples):
         count = (result.labels[row] >= 0).sum()
         assert result.positions[row, :count].tolist() == sorted(expected)
     assert several > 100
+    # A word may also go on to the end of the last example.
+    word = np.asarray([[tokenizer.cls_id, *tokenizer.ordinary_ids[1:3]]], np.int32)
+    assert tokenizer.starts_word[word[0]].tolist() == [True, True, False]
+    found = Masking(1.0, 2, True)(word, np.zeros((1, 3, 3)), tokenizer)
+    assert found.positions.tolist() == [[1, 2]]
 
 
 def test_places_are_a_bound(tokenizer):
     """20 of 128 as released, and in proportion; a higher rate is limited."""
-    assert [max_predictions(length) for length in (128, 512, 64, 32, 5)] == [20, 80, 10, 5, 1]
+    assert [max_predictions(length) for length in (128, 512, 64, 32, 5, 2)] == [20, 80, 10, 5, 1, 1]
     ids = np.full((5, 12), tokenizer.ordinary_ids[0], np.int32)
     draws = np.random.default_rng(0).random((5, 3, 12))
     assert (Masking(1.0, 3)(ids, draws, tokenizer).labels >= 0).sum() == 15

@@ -57,12 +57,21 @@ at some column.
    if legs:
        walk()
 
+   for leg in legs:
+       if leg:
+           walk()
+
+1. one
+2. of built-
+   in legs
+
 +---------+-----------+
 | Animal  | Legs      |
 |=========|===========|
 | *Ant*   | six, all  |
 |         | walking   |
 +---------+-----------+
+continued on | the next | page
 
    >>> walk(2)
    True
@@ -79,9 +88,15 @@ def test_layout_is_distinguished_from_text():
         "the first item goes on",
         "the second",
         "if legs: walk()",
+        "for leg in legs:",
+        "if leg:",
+        "walk()",
+        "one",
+        "of built-in legs",
         "Animal Legs",
         "Ant six, all",
         "walking",
+        "continued on the next page",
         ">>> walk(2)",
         "True",
     ]
@@ -104,16 +119,16 @@ def test_a_repeated_paragraph_stays_in_the_shorter_topic(monkeypatch):
     """Of equally long ones in the first by name; lines of less than forty characters may repeat."""
     long, short = "x" * 36 + " one", "y" * 35 + " one"
     made = {
-        "c": f"{long}\n\n{short}\n\nmore",
-        "b": f"{long}\n\n{short}\n\nless",
+        "c": f"{long}\n\n{short}\n\nless",
+        "b": f"{long}\n\n{short}\n\nmore",
         "a": f"{short}\n\n{long}\n\nand more",
     }
     monkeypatch.setattr(topics, "topics", made | {"d": long})
     found = language_reference()
     assert list(found) == [
         ("topic a", f"{short}\nand more"),
-        ("topic b", f"{short}\nless"),
-        ("topic c", f"{short}\nmore"),
+        ("topic b", f"{short}\nmore"),
+        ("topic c", f"{short}\nless"),
         ("topic d", long),
     ]
     monkeypatch.setattr(topics, "topics", made)

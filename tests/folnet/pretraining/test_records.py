@@ -11,7 +11,8 @@ from folnet.pretraining.records import Records, is_record_file, record_files, wr
 def files(tmp_path):
     paths = [tmp_path / f"r-{number}.array_record" for number in range(3)]
     for path, count in zip(paths, (10, 1, 25), strict=True):
-        assert write_records(path, (f"{path.name} {number}".encode() for number in range(count))) == count
+        made = (f"{path.name} {number}".encode() for number in range(count))
+        assert write_records(str(path), made) == count
     return paths
 
 
@@ -26,6 +27,7 @@ def test_records_in_any_order(files):
     assert records.read(wanted) == expected
     assert records.read([]) == []
     assert records.where(11) == f"{files[2]}, record 0"
+    assert len(Records([])) == 0
 
 
 def test_files_of_a_folder(files):

@@ -8,7 +8,7 @@ from folnet.pretraining.records import write_records
 from folnet.pretraining.sources import ArrayRecordTexts, TextFiles, open_documents
 
 
-def test_a_file_is_a_document(tmp_path):
+def test_a_file_is_a_document(tmp_path, monkeypatch):
     """Sorted by name, including subfolders; paragraphs are unwrapped; a byte order mark is removed."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "two.txt").write_bytes("zwei\nWörter\r\n\r\nund mehr".encode("utf-8-sig"))
@@ -17,7 +17,10 @@ def test_a_file_is_a_document(tmp_path):
     documents = TextFiles(tmp_path)
     assert [document.text for document in documents] == ["one", "zwei Wörter\nund mehr"]
     assert documents[1].name == str(tmp_path / "b" / "two.txt")
-    assert [document.text for document in TextFiles(tmp_path / "a.txt")] == ["one"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [document.text for document in TextFiles("~/a.txt")] == ["one"]
+    with pytest.raises(ValueError, match=r"path: got .*nowhere\.txt, expected a text file or a folder"):
+        TextFiles(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -38,12 +41,13 @@ def test_blank_lines_between_documents(tmp_path, newline, end):
     assert documents[3].name == f"{tmp_path / 'y.txt'}, document 0"
 
 
-def test_array_records(tmp_path):
+def test_array_records(tmp_path, monkeypatch):
     """One text per record, across several files; another process opens new readers."""
     texts = [f"text {number}\nof ☃" for number in range(23)]
     write_records(tmp_path / "t.array_record-00000-of-00002", (text.encode() for text in texts[:20]))
     write_records(tmp_path / "t.array_record-00001-of-00002", (text.encode() for text in texts[20:]))
-    documents = pickle.loads(pickle.dumps(ArrayRecordTexts(tmp_path)))
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    documents = pickle.loads(pickle.dumps(ArrayRecordTexts(f"~/{tmp_path.name}")))
     assert [document.text for document in documents] == texts
     assert documents[21].name == f"{tmp_path / 't.array_record-00001-of-00002'}, record 1"
 

@@ -1,6 +1,7 @@
 """Windows compared with the text they come from."""
 
 import itertools
+import string
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,14 @@ import pytest
 from scipy import stats
 
 from folnet.pretraining.documents import Document, is_held_out
-from folnet.pretraining.windows import MemoryWindows, Windows, make_windows, prepare, tokenize_document
+from folnet.pretraining.windows import (
+    MemoryWindows,
+    Windows,
+    check_packing,
+    make_windows,
+    prepare,
+    tokenize_document,
+)
 from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tests.folnet.small_text import LENGTHS, corpus, split
 
@@ -152,6 +160,48 @@ def test_texts_without_text():
     assert (len(empty), empty.num_tokens, empty.take([])) == (0, 0, [])
 
 
+def windows_of(texts, packing):
+    """Makes windows of up to five of the words a to z."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *string.ascii_lowercase])
+    documents = [Document(str(number), text) for number, text in enumerate(texts)]
+    for window in make_windows(documents, tokenizer, length=8, packing=packing):
+        text = "".join("," if n == tokenizer.sep_id else tokenizer.vocabulary[n] for n in window.tokens)
+        yield text, window.starts.tolist(), window.place, window.count
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b\nc d e", [("abcde", [0, 2], 0, 1)]),  # the last sentence fits just so
+        ("a b\nc d e f", [("ab", [0], 0, 2), ("cdef", [0], 1, 2)]),
+        ("a b c d e\nf\ng h i j k", [("abcde", [0], 0, 2), ("ghijk", [0], 1, 2)]),  # f is left alone
+        ("a b c d e\nf g\nh i j k", [("abcde", [0], 0, 3), ("fg", [0], 1, 3), ("hijk", [0], 2, 3)]),
+    ],
+)
+def test_sentences_that_just_fit(text, expected):
+    """A window with a single token is none, and is not counted."""
+    assert list(windows_of([text], "sentences")) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["a b c", "", "d\ne f"], [("abc,d", [0, 4], 0, 0), ("ef", [0], 0, 0)]),
+        (["a b c", " \n", "d\ne"], [("abc,d", [0, 4], 0, 0)]),
+        (["a b c", "d"], [("abc,d", [0, 4], 0, 0)]),
+    ],
+)
+def test_sentences_of_documents_that_run_on(texts, expected):
+    """A separator begins none, documents without text have none, and a last token alone is dropped."""
+    assert list(windows_of(texts, "corpus")) == expected
+
+
+def test_bounds_of_arguments():
+    """Values at the ends of their ranges are accepted."""
+    check_packing("document", 5, 1.0, 2**16)
+    check_packing("corpus", 2**16 - 1, 0.0, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -159,6 +209,7 @@ def test_texts_without_text():
         ({"length": 4}, r"length: got 4, expected 5 to 65535 tokens"),
         ({"length": 2**16}, r"length: got 65536, expected 5 to 65535"),
         ({"short_fraction": -0.1}, r"short_fraction: got -0.1, expected 0 to 1"),
+        ({"short_fraction": 1.1}, r"short_fraction: got 1.1, expected 0 to 1"),
         (
             {"short_fraction": 0.1, "packing": "corpus"},
             "short_fraction: got 0.1, expected 0 \\(packing 'corpus'",

@@ -144,6 +144,9 @@ def test_contexts_say_which_free_variables_are_linear():
         check(Star(), linear={"x": A})
     with pytest.raises(ValueError, match="linear: got x, expected names that are not in unrestricted"):
         check(x, {"x": A}, {"x": A})
+    many: dict[str, logic.Type] = dict.fromkeys("dbace", A)
+    with pytest.raises(ValueError, match="linear: got a, b, c, d, e, expected names"):
+        check(x, many, many)
     found = judge(f(x), {"f": E}, {"x": A, "y": B})
     assert (found.type, dict(found.linear), found.absorbs) == (A, {"x": A}, False)
 

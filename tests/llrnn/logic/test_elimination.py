@@ -9,6 +9,7 @@ from llrnn.logic import (
     Lam,
     Pair,
     Var,
+    Zero,
     bang,
     cut_elimination,
     let_bang,
@@ -32,6 +33,7 @@ def test_a_trace_is_printed_line_by_line():
         ]
     )
     assert str(cut_elimination(x)) == "      x"
+    assert cut_elimination(Both(x, Zero(A))).steps == ()
 
 
 def test_one_plus_one_is_two_in_eight_steps():

@@ -156,6 +156,10 @@ def test_substitution_does_not_capture():
     # A vector under a binder of a name that it mentions.
     under = LetBang(Ket(u, (y,)), "x", Lam("y", A, Pair(x, y)))
     assert normalize(under) == Lam("z", A, Pair(y, Var("z", A)))
+    # A vector under a let that binds a name that it mentions.
+    pair = Var("t", Tensor(A, A))
+    under = LetBang(Ket(u, (y,)), "x", LetPair(pair, "y", "w", Pair(x, Pair(y, Var("w", A)))))
+    assert normalize(under) == LetPair(pair, "a", "b", Pair(y, Pair(Var("a", A), Var("b", A))))
     # A let that floats out of a lambda whose variable has the name it binds.
     t = Var("t", Tensor(A, A))
     floated = normalize(Lam("x", B, LetPair(t, "x", "y", Pair(Pair(x, y), Star()))))
@@ -209,6 +213,15 @@ def test_normal_forms_do_not_depend_on_the_order_of_sums_and_of_vectors():
         terms = g(p)(q), g(q)(p)
         either = [Lam(names[0], A, Lam(names[1], A, bang(Sum(pair)))) for pair in (terms, terms[::-1])]
         assert normalize(either[0]) == normalize(either[1]) == either[0]
+    # The variables of a pair have different depths, and none that of a variable outside.
+    z, h = Var("z", A), Var("h", Lolli(A, Lolli(A, Lolli(A, A))))
+    pair = Var("k", Lolli(A, Tensor(A, A)))(z)
+    for first, second, third in ((x, y, z), (y, z, x)):
+        calls = h(first)(second)(third), h(second)(first)(third)
+        lets = [LetPair(pair, "x", "y", bang(Sum(summands))) for summands in (calls, calls[::-1])]
+        assert normalize(Lam("z", A, lets[0])) == normalize(Lam("z", A, lets[1]))
+    # One part of a pair is sorted, the other as it was.
+    assert normalize(Both(Both(f(x) + x, x), x)) == Both(Both(x + f(x), x), x)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +262,11 @@ def test_normal_forms_do_not_depend_on_the_order_of_sums_and_of_vectors():
             True,
         ),
         (lambda: logic.banged(E, lambda f: lam(A, lambda z: f(f(z)))), lambda: n(1), False),
+        (
+            lambda: lam(Lolli(A, E), A, A, lambda f, x, y: f(x)(y)),
+            lambda: lam(Lolli(A, E), A, A, lambda f, x, y: f(y)(x)),
+            False,
+        ),
         (lambda: logic.derivative(n(2)), lambda: logic.derivative(logic.plus(A)(n(1), n(1))), True),
         (lambda: n(1), lambda: numeral(1, B), False),
     ],

@@ -26,7 +26,7 @@ from llrnn.logic import (
 
 A, B = Atom("A", 3), Atom("B", 2)
 E = logic.endo(A)
-TYPES = {"A": A, "B": B, "E": E, "int": logic.integer(A)}
+TYPES = {"int": logic.integer(A), "E": E, "B": B, "A": A}
 FREE = {"x": Var("x", A), "f": Var("f", E), "t": Var("t", Tensor(A, B)), "2": logic.numeral(2, A)}
 
 
@@ -60,6 +60,7 @@ def test_texts_and_their_terms(text, term):
 def test_types():
     assert parse_type("A -o B -o !A & (B (x) 1)", TYPES) == Lolli(A, Lolli(B, With(Bang(A), Tensor(B, One))))
     assert parse_type("!(W[4] -o A)", TYPES) == Bang(Lolli(Atom("W", 4), A))
+    assert parse_type("W[1]") == Atom("W", 1)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from llrnn.logic import (
     Atom,
     ForAll,
     IllTyped,
+    Ket,
     Lam,
+    LetBang,
     Lolli,
+    One,
     Pair,
     Tensor,
     TypeApp,
@@ -72,6 +75,7 @@ def test_instances_of_a_quantified_type():
     assert ForAll("X", A).matches(A)
     assert not ForAll("X", ForAll("Y", Lolli(X, Y))).matches(ForAll("Y", Lolli(Y, Y)))
     assert ForAll("X", ForAll("Y", Lolli(X, Y))).matches(ForAll("Z", Lolli(INTEGER, TypeVariable("Z"))))
+    assert ForAll("X", ForAll("Y", ForAll("Z", Lolli(X, Y)))).matches(ForAll("Y", ForAll("Z", Lolli(A, Y))))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,11 @@ def test_terms_are_equal_up_to_the_names_of_type_variables():
     pair = parse(r"/\X. /\Y. \x:X (x) Y. x")
     assert pair == parse(r"/\Y. /\X. \x:Y (x) X. x")
     assert pair != parse(r"/\Y. /\X. \x:X (x) Y. x")
+    star = Var("s", ForAll("Y", ForAll("Z", One)))  # at any two types of type 1
+    assert star[A][B] != star[B][B]
+    assert star[A][B] == star[A][B]
+    assert TypeLam("Y", star[X][Y]) == TypeLam("Z", star[X][TypeVariable("Z")])
+    assert TypeLam("Y", star[X][Y]) != TypeLam("Z", star[TypeVariable("Z")][TypeVariable("Z")])
     outer = Var("x", X)
     assert TypeLam("Y", lam(Y, lambda y: outer)) != TypeLam("X", lam(X, lambda y: outer))
     assert str(SAME) == r"/\X. \x. x"
@@ -125,6 +134,19 @@ def test_instantiating_is_a_cut_which_captures_nothing():
     assert found.variable != "Y"
 
 
+def test_a_quantifier_of_a_term_captures_no_type_of_what_is_put_under_it():
+    star, Z = Var("s", ForAll("X", One)), TypeVariable("Z")
+    function = Lam("u", One, TypeLam("X", Var("u", One)))
+    want = TypeLam("Z", star[X])
+    assert normalize(function(star[X])) == cut_elimination(function(star[X])).steps[0].term == want
+    assert want != TypeLam("X", star[X])
+    twice = TypeLam("X", TypeLam("Y", Pair(star[X], star[Y])))
+    assert normalize(twice[Y]) == TypeLam("Z", Pair(star[Y], star[Z]))
+    vector = Var("v", ForAll("Z", A))[X]
+    opened = LetBang(Ket(Var("p", A), (vector,)), "x", TypeLam("X", Var("x", A)))
+    assert normalize(opened) == TypeLam("Z", vector)
+
+
 def test_eta_of_a_quantifier():
     n = Var("n", INTEGER)
     assert equivalent(polymorphic(lambda X: n[X]), n)
@@ -149,6 +171,8 @@ def test_the_value_is_a_family(rng):
     close(matrix(at(three)(m)), m @ m @ m)
     with pytest.raises(ValueError, match=r"value: got .*, expected a family of type forall X"):
         at(m)
+    with pytest.raises(ValueError, match=r"value: got .*, expected a family of type forall X"):
+        at(denote(SAME))
 
 
 def test_programs_at_every_type_are_differentiated(rng):

@@ -29,6 +29,7 @@ from llrnn.logic import (
     show,
 )
 from llrnn.logic.names import fresh
+from llrnn.logic.term import excerpt
 
 A, B = Atom("A", 3), Atom("B", 2)
 E = logic.endo(A)
@@ -61,10 +62,17 @@ def test_an_outer_variable_is_not_captured_by_an_inner_binder_of_the_same_name()
         (lambda: banged(E, A, lambda f, x: f(x + x)), r"\!f. \!x. f (x + x)"),
         (lambda: lam(logic.With(E, B), A, lambda p, x: Fst(p)(x)), r"\p. \x. fst p x"),
         (lambda: lam(A, lambda x: lam(A, lambda y: y)(x)), r"\x. (\y. y) x"),
+        (lambda: lam(A, lambda x: let_bang(Var("z", Bang(A)), lambda y: y)), r"\x. let !y = z in y"),
+        (lambda: lam(Bang(A), lambda z: let_bang(z, lambda y: Pair(y, z))), r"\z. let !y = z in y (x) z"),
     ],
 )
 def test_terms_print_as_on_paper(term, text):
     assert str(term()) == text
+
+
+def test_an_excerpt_has_the_ends_of_what_is_longer():
+    assert excerpt(Var("abcdefghi", A), 9) == "abcdefghi"
+    assert excerpt(Var("abcdefghij", A), 9) == "ab .. ij"
 
 
 def test_equality_is_up_to_bound_names():
@@ -176,6 +184,7 @@ def test_a_term_that_cannot_be_typed_is_refused_where_it_is_built(build, message
         (lambda: lam(A, lambda x: 3), "body: got a function that returns 3"),  # pyrefly: ignore
         (lambda: lam(A, lambda x, y: x), r"body: got a function of 2 parameters .*, expected 1"),
         (lambda: lam(lambda x: x), r"types: got \[\], expected at least one type"),
+        (lambda: lam(A, 3, lambda x, y: x), r"types: got \[A, 3\], expected"),  # pyrefly: ignore
         (lambda: lam(A, Star()), "body: got .*, expected a function from terms to a term"),
         (lambda: logic.both(Star()), "terms: got 1, expected at least 2"),
         (lambda: logic.numeral(-1, A), "n: got -1, expected an integer of at least 0"),

@@ -33,6 +33,7 @@ FREE = Derivation("zero", (A, A), A, ())
         Derivation("1R", (A,), One, ()),
         Derivation("1L", (B, A), A, (AX,)),
         Derivation("cut", (A, A), A, (AX, AX)),
+        Derivation("cut", (A, B), B, (AX, Derivation("ax", (B,), B, ()))),
         Derivation("promotion", (A,), Bang(A), (AX,)),
         Derivation("contraction", (A,), A, (FREE,)),
         Derivation("weakening", (B, A), A, (AX,)),
@@ -41,12 +42,16 @@ FREE = Derivation("zero", (A, A), A, ())
         Derivation("deriving", (A, A), Bang(A), (AX, AX)),
         Derivation("-oR", (), Lolli(B, A), (AX,)),
         Derivation("-oL", (Lolli(B, A), A), A, (AX, AX)),
+        Derivation("-oL", (Lolli(A, One), A, B), B, (AX, Derivation("ax", (B,), B, ()))),
         Derivation("&R", (A, A), With(A, A), (AX, AX)),
+        Derivation("&R", (A,), With(A, A), (AX, FREE)),
+        Derivation("&R", (A,), With(A, A), (FREE, AX)),
         Derivation("&L1", (With(B, A),), A, (AX,)),
         Derivation("&L2", (With(A, B),), A, (AX,)),
         Derivation("(x)R", (A,), Tensor(A, A), (AX, AX)),
         Derivation("(x)L", (Tensor(A, B),), A, (FREE,)),
         Derivation("sum", (A, A), A, (AX, FREE)),
+        Derivation("sum", (A,), A, (AX, Derivation("zero", (A,), B, ()))),
         Derivation("+R1", (A,), Plus(B, A), (AX,)),
         Derivation("+R2", (A,), Plus(A, B), (AX,)),
         Derivation("+R1", (A, A), Plus(A, B), (AX,)),
@@ -82,6 +87,10 @@ def test_instances_of_the_second_order_rules():
     validate(Derivation("+L", (Plus(A, A),), A, (AX, AX)))
     validate(Derivation("0L", (A, Void), B, ()))
     validate(Derivation("topR", (A, B), Top, ()))
+
+
+def test_a_sum_may_have_one_summand():
+    validate(Derivation("sum", (A,), A, (AX,)))
 
 
 def test_every_instance_of_a_tree_is_checked():

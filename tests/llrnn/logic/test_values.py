@@ -2,21 +2,29 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from llrnn import logic
 from llrnn.logic import (
+    Bang,
     Both,
     Fst,
     Ket,
+    Pair,
     Snd,
+    Tensor,
     Var,
     With,
     Zero,
+    bang,
+    banged,
     denote,
     ket_value,
     lam,
+    let_bang,
+    let_pair,
     nonlinear,
 )
 from llrnn.logic.values import add, coerce, dense, flatten, ket, scale, superpose, unflatten
@@ -90,6 +98,31 @@ def test_superpositions_of_values_are_values(rng):
     close(matrix(superpose(np.array([2.0, -1.0]), [coerce(m, E), coerce(n, E)])), 2 * m - n)
     kets = superpose(np.array([2.0, -1.0]), [ket(m), ket(n, m)])  # formal: not a ket at the sum of the points
     close(matrix(denote(logic.numeral(2, A))(kets)), 2 * m @ m - (n @ m + m @ n))
+    close(matrix(denote(logic.numeral(2, A))(scale(3, ket(m)))), 3 * m @ m)
+
+
+def test_the_matrix_of_a_callable_has_the_axes_of_its_values_first(rng):
+    m, w = rng.normal(size=(2, D)), rng.normal(size=4)
+    close(logic.matrix(lambda x: m @ x, D), m)
+    close(logic.matrix(lambda x: jnp.outer(w, m @ x), D), w[:, None, None] * m)
+
+
+def test_an_integer_array_becomes_one_of_floats():
+    assert coerce(np.arange(D), A).dtype == np.float64
+    assert coerce(np.ones(D, np.float32), A).dtype == np.float32
+
+
+def test_kets_and_pure_tensors_are_differentiated_part_by_part(rng):
+    """The vectors f x and g x of one ket, and the sides of one pair, are multiplied afterwards."""
+    f, g = matrices(rng, 2)
+    p, v = rng.normal(size=(2, D))
+    kets = banged(E, E, A, lambda f, g, x: Ket(Zero(A), (f(x), g(x))))
+    square = lam(Bang(A), lambda k: let_bang(k, lambda z: Pair(z, z)))
+    slope = np.outer(f @ v, g @ p) + np.outer(f @ p, g @ v)
+    close(denote(square)(denote(kets)(f, g)(ket(p, v))), slope + slope.T)
+    pairs = banged(E, E, A, lambda f, g, x: Pair(f(x), bang(g(x))))
+    product = lam(Tensor(A, Bang(A)), lambda t: let_pair(t, lambda a, k: let_bang(k, lambda z: Pair(a, z))))
+    close(denote(product)(denote(pairs)(f, g)(ket(p, v))), slope)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +144,12 @@ def test_superpositions_of_values_are_values(rng):
             "function: got None, expected a linear callable",
         ),
         (lambda n: superpose(np.ones(2), [n]), r"coefficients: got shape \(2,\) with 1 values"),
+        (lambda n: superpose(np.ones((1, 1)), [n]), r"coefficients: got shape \(1, 1\) with 1 values"),
+        (lambda n: superpose(np.ones(0), []), r"coefficients: got shape \(0,\) with 0 values"),
+        (
+            lambda n: denote(lam(Tensor(A, Bang(A)), lambda t: t))(np.ones(D)),
+            "value: got .*, expected a pair of values or PureTensors for type",
+        ),
         (lambda n: denote(logic.evaluate(A))(np.eye(3)), "value: got .*, expected a callable for type"),
         (
             lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))),

@@ -56,3 +56,4 @@ def test_the_unknown_is_the_first_digit_from_a_uniform_place_on(draw_many):
 def test_refuses_a_modulus_of_one():
     with pytest.raises(ValueError, match="modulus: got 1, expected at least 2"):
         tasks.make("solve_equation", modulus=1)
+    assert tasks.make("solve_equation", modulus=2).num_outputs == 2

@@ -19,6 +19,7 @@ ORDERS = {  # number of elements of each order
     "A5": {1: 1, 2: 15, 3: 20, 5: 24},
     "Z7": {1: 1, 7: 6},
     "Z12": {1: 1, 2: 1, 3: 2, 4: 2, 6: 2, 12: 4},
+    "D3": {1: 1, 2: 3, 3: 2},
     "D4": {1: 1, 2: 5, 4: 2},
     "D5": {1: 1, 2: 5, 5: 4},
 }
@@ -137,6 +138,8 @@ def test_held_out_pairs_leave_everything_trained(powers, operators):
         per_operator = [sum(g == column for _, g in trained) for column in range(operators)]
         assert min(per_operator) >= 2
         assert max(per_operator) - min(per_operator) <= 1  # evenly spread
+        per_power = [sum(k == row for k, _ in trained) for row in range(powers) if row != 1]
+        assert max(per_power) - min(per_power) <= 1
         assert len(set(task.operator_elements)) == operators
         assert (
             generated_order([tuple(task.elements.permutations[g].tolist()) for g in task.operator_elements])
@@ -276,6 +279,11 @@ def test_the_group_may_have_no_elements_of_order_three():
     assert task.operator_elements == (1,)
     assert task.splits == ("train",)
     assert task.held_out_pairs == ()
+
+
+def test_operators_have_orders_above_two_if_just_enough_do():
+    task = powers_task(group="A4", operators=8, held_out=0)
+    assert set(task.elements.element_orders()[list(task.operator_elements)]) == {3}
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ def test_encode_puts_the_fields_side_by_side():
         expected[row, column, list(places)] = 1
     np.testing.assert_array_equal(encoded, expected)
     np.testing.assert_array_equal(task.encode(tokens[0, 0]), expected[0, 0])
+    with jax.enable_x64(True):
+        assert task.encode(tokens).dtype == np.float32
     with pytest.raises(
         ValueError, match=r"tokens: got shape \(2, 2\, 1\), expected \[\*B, 2\] for group_powers"
     ):
@@ -175,6 +177,8 @@ def test_a_traced_length_needs_room_and_an_integer():
         jax.jit(lambda n: task.sample(jax.random.key(0), 2, n, max_length=3))(5)
     with pytest.raises(ValueError, match=r"length: got shape .* float32, expected an integer scalar"):
         jax.jit(lambda n: task.sample(jax.random.key(0), 2, n, max_length=8))(5.0)
+    batch = jax.eval_shape(lambda n: task.sample(jax.random.key(0), 2, n, max_length=4), 4)
+    assert batch.mask.shape == (2, task.steps(4))
 
 
 @pytest.mark.parametrize(
@@ -192,13 +196,20 @@ def test_lengths_are_checked_when_a_task_is_made(options, message):
         tasks.make("copy", **options)
 
 
+def test_one_length_may_be_all_there_is():
+    task = tasks.make("copy", train_lengths=(1, 1), test_lengths=(1,))
+    assert (task.train_lengths, task.test_lengths) == ((1, 1), (1,))
+
+
 @pytest.mark.parametrize("name", tasks.NAMES)
 def test_batches_have_32_bits_where_64_are_usual(name):
     task = tasks.make(name)
-    sample = functools.partial(task.sample, batch_size=3, length=task.train_lengths[1])
-    with jax.enable_x64(True):
-        batch = jax.eval_shape(sample, jax.random.key(0))
-    assert (batch.tokens.dtype, batch.targets.dtype, batch.mask.dtype) == (jnp.int32, jnp.int32, jnp.bool_)
+    for split in task.splits:
+        sample = functools.partial(task.sample, batch_size=3, length=task.train_lengths[1], split=split)
+        with jax.enable_x64(True):
+            batch = jax.eval_shape(sample, jax.random.key(0))
+        dtypes = batch.tokens.dtype, batch.targets.dtype, batch.mask.dtype
+        assert dtypes == (jnp.int32, jnp.int32, jnp.bool_)
 
 
 @pytest.mark.parametrize("name", tasks.NAMES)

@@ -241,6 +241,8 @@ def test_lengths_are_the_authors():
         ("variable_pattern_1", {"patterns": ()}, r"patterns: got \(\), expected at least one"),
         ("variable_pattern_3", {"step_range": (-4, 4)}, r"step_range: got \(-4, 4\), expected"),
         ("variable_pattern_3", {"step_range": (-1, 0)}, r"step_range: got \(-1, 0\), expected"),
+        ("variable_pattern_3", {"step_range": (-7, 1)}, r"step_range: .* low <= high < low \+ 8"),
+        ("variable_pattern_3", {"step_range": (2, 1)}, r"step_range: got \(2, 1\), expected"),
         ("variable_pattern_3", {"longest_pattern": 0}, "longest_pattern: got 0, expected at least 1"),
         ("variable_pattern_3", {"train_lengths": (9, 20)}, "train_lengths of .*: .* 10 <= shortest"),
     ],
@@ -248,6 +250,12 @@ def test_lengths_are_the_authors():
 def test_refuses_what_is_no_task(name, options, message):
     with pytest.raises(ValueError, match=message):
         tasks.make(name, **options)
+
+
+@pytest.mark.parametrize("steps", [(-6, 1), (1, 1)])
+def test_a_pattern_may_be_one_step_and_a_range_eight(steps):
+    task = tape_task("variable_pattern_3", step_range=steps, longest_pattern=1)
+    assert task.output_length(9) == len(f(range(7), [1]))
 
 
 @pytest.mark.parametrize("name", ["copy", *VARIABLE])

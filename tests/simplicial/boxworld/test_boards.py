@@ -20,13 +20,16 @@ def board(tiles, rows=7, cols=9):
 
 PALETTE = np.arange(63).reshape(21, 3)
 NO_LOCKS = np.full((1, 2), -1)
-FROM_BOARD = jax.jit(lambda grid, locks: boxworld.from_board(grid, PALETTE, locks, boxworld.BRIDGE))
+TWO_TRAPS = boxworld.BRIDGE.replace(traps=2)
+FROM_BOARD = jax.jit(lambda grid, locks: boxworld.from_board(grid, PALETTE, locks, TWO_TRAPS))
+STANDARD = jax.jit(lambda grid, locks: boxworld.from_board(grid, PALETTE, locks, boxworld.STANDARD))
 
 
 @pytest.mark.parametrize(
     ("grid", "palette", "locks", "message"),
     [
-        (board({(4, 5): 21}), PALETTE, NO_LOCKS, r"unknown colours \[21\]"),
+        (board({(4, 5): 21, (6, 0): 20}), PALETTE, NO_LOCKS, r"unknown colours \[21\]"),
+        (board({(4, 5): 21, (6, 0): -2}), PALETTE, NO_LOCKS, r"unknown colours \[-2, 21\]"),
         (board({(4, 5): -2}), PALETTE, NO_LOCKS, r"unknown colours \[-2\]"),
         (np.full((7, 9), -1), PALETTE, NO_LOCKS, "no Gem"),
         (board({(1, 2): -1, (2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
@@ -76,6 +79,23 @@ def test_shapes_are_refused_under_jit_too():
     make = jax.jit(lambda grid: boxworld.from_board(grid, PALETTE, NO_LOCKS, boxworld.BRIDGE))
     with pytest.raises(ValueError, match="grid: got shape"):
         make(board({})[:-1])
+    with pytest.raises(ValueError, match="gem_locks: got 3"):
+        boxworld.from_board(board({}), PALETTE, NO_LOCKS, boxworld.BRIDGE.replace(gem_locks=3))
+
+
+def test_what_is_known_is_checked_under_jit():
+    """A lock without its box is found if the grid and the locks are known, and neither alone is checked."""
+
+    def with_grid(grid):
+        return boxworld.from_board(grid, PALETTE, np.asarray([[5, 5]]), boxworld.BRIDGE)
+
+    def with_locks(locks):
+        return boxworld.from_board(board({}), PALETTE, locks, boxworld.BRIDGE)
+
+    assert jax.eval_shape(with_grid, board({})).grid.shape == (7, 9)
+    assert jax.eval_shape(with_locks, NO_LOCKS).grid.shape == (7, 9)
+    with pytest.raises(ValueError, match="expected a lock's place"):
+        jax.eval_shape(lambda: with_locks(np.asarray([[5, 5]])))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +107,7 @@ def test_shapes_are_refused_under_jit_too():
         ({(4, 5): 7, (5, 5): 1}, np.asarray([[5, 5]]), (1, 0, 0, 1)),  # a distractor, no bridge
         ({(5, 1): 9}, NO_LOCKS, (0, 0, 0, 0)),  # the key of 1 is in a box that nothing opens
         ({(5, 1): 9, (5, 3): 8, (7, 5): 8, (7, 1): 9}, NO_LOCKS, (2, 0, 0, 0)),
+        ({(5, 3): 9}, NO_LOCKS, (0, 0, 0, 0)),  # or the other one
         ({(5, 1): 2, (5, 3): 1}, NO_LOCKS, (0, 0, 0, 0)),  # each path is the other's beginning
         ({(5, 3): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),  # paths of one and of two keys
         ({(5, 1): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),
@@ -95,5 +116,25 @@ def test_shapes_are_refused_under_jit_too():
 )
 def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
     """The type does not depend on the numbers of the colours."""
-    kind = boxworld.puzzle_type(FROM_BOARD(board(tiles), locks))
+    state = FROM_BOARD(board(tiles), locks)
+    kind = boxworld.puzzle_type(state)
     assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected
+    np.testing.assert_array_equal(state.traps, [*locks, (-1, -1)], "the rest is unused")
+
+
+def test_boards_of_one_lock_made_by_hand():
+    """A path through all twenty colours, and a distractor with a key of the path, which is none on it."""
+    longest = np.full((9, 9), -1)
+    slots = [(x, y) for y in range(9) for x in (1, 4, 7)]
+    for colour, (x, y) in enumerate(slots[:20]):
+        longest[y, x : x + 2] = colour, colour + 1
+    longest[slots[20][::-1]] = 20
+    state = STANDARD(longest, np.full((2, 2), -1))
+    np.testing.assert_array_equal(state.puzzle, (20, 0, 0, 0))
+    grid = np.full((9, 9), -1)
+    tiles = {(1, 1): 0, (2, 1): 1, (4, 1): 1, (4, 3): 2, (0, 5): 1, (1, 5): 2, (4, 7): 7, (5, 7): 1}
+    for (x, y), colour in tiles.items():
+        grid[y, x] = colour
+    state = STANDARD(grid, np.asarray([(5, 7), (1, 5)]))
+    np.testing.assert_array_equal(state.puzzle, (1, 0, 0, 2))
+    np.testing.assert_array_equal(state.traps, [(5, 7), (1, 5), (-1, -1), (-1, -1)])

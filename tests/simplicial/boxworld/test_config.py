@@ -23,6 +23,7 @@ from simplicial import boxworld
         (boxworld.STANDARD, {"max_distractors": 5}, r"traps: got .*, expected at least 5"),
         (boxworld.STANDARD, {"branch_length": 2}, r"traps: got .*, expected at least 8"),
         (boxworld.BRIDGE, {"max_distractors": 1}, r"traps: got .*, expected at least 2 .* and a bridge"),
+        (boxworld.BRIDGE, {"max_distractors": 1, "traps": 2}, "9 slots with the bridge, expected at most 8"),
         (boxworld.STANDARD, {"max_length": 21, "rows": 41}, "25 colours, expected at most 20"),
         (boxworld.BRIDGE, {"min_length": 0}, r"min_length: got .*, expected an integer of at least 1"),
         (boxworld.BRIDGE, {"max_length": 1.5}, r"max_length: got .*, expected an integer"),

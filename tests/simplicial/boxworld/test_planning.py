@@ -1,5 +1,6 @@
 """The batched solver: distances and optimal actions against `solving.py`, returns against a recursion."""
 
+import dataclasses
 import functools
 import random
 
@@ -98,8 +99,13 @@ def small_boards(count, seed):
 
 def test_states_of_the_papers_boards():
     """From the start to the Gem or an open trap, in chunks of which the last is not full."""
-    distance = check(states_of(boxworld.STANDARD, 70, seed=3, moves=150), boxworld.STANDARD)
-    assert (distance == -1).any()
+    states = states_of(boxworld.STANDARD, 70, seed=3, moves=150)
+    dead = np.asarray(states.terminated)
+    broken = ~dead & (np.arange(70) % 10 == 3)
+    distance = check(dataclasses.replace(states, truncated=jnp.asarray(broken)), boxworld.STANDARD)
+    assert dead.any()
+    assert broken.any()
+    assert (distance[dead | broken] == -1).all()
     assert distance.max() > 20
 
 
@@ -189,3 +195,7 @@ def test_bad_arguments():
         boxworld.solutions(state, boxworld.BRIDGE.replace(max_length=jnp.asarray([1, 2])))
     with pytest.raises(ValueError, match="cols: got 17, expected at most 16"):
         boxworld.solutions(state, boxworld.BRIDGE.replace(cols=17))
+    wide = boxworld.BRIDGE.replace(cols=16)
+    state = jax.eval_shape(lambda key: boxworld.reset(key, wide), jax.random.key(0))
+    found = jax.eval_shape(lambda state: boxworld.solutions(state, wide, max_items=0), state)
+    assert found.actions.shape == (4,)

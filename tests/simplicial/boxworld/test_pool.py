@@ -140,3 +140,5 @@ def test_what_is_refused():
     for count in (0, 17):
         with pytest.raises(ValueError, match=r"count: got .*, expected 1 to 16, the pool's size"):
             boxworld.renew(boards, jax.random.key(0), count, CONFIG)
+    all_new = jax.eval_shape(lambda boards: boxworld.renew(boards, jax.random.key(0), 16, CONFIG), boards)
+    chex.assert_trees_all_equal_shapes(all_new, boards)

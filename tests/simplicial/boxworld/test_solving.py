@@ -132,10 +132,21 @@ def test_traps_are_not_opened_and_not_needed():
     assert boxworld.shortest_solution(jax.device_get(barred)) is None
 
 
+def test_no_way_leads_around_the_board():
+    """A wall of boxes that nothing opens reaches from edge to edge; it is gone but for one column."""
+    grid = np.full((7, 9), -1)
+    grid[5, 1:3], grid[6, 1:3], grid[0, 4], grid[0, 6] = (0, 1), (0, 2), 1, 2
+    for opened in (None, 0, 4, 8):
+        grid[3] = np.where(np.arange(9) == opened, -1, 9)
+        state = FROM_BOARD(grid, np.zeros((21, 3), int), np.asarray([[-1, -1]]), boxworld.BRIDGE)
+        assert (boxworld.solve(jax.device_get(state)) is None) == (opened is None)
+
+
 def test_a_truncated_episode_has_no_solution_and_a_batch_is_refused():
     """A finished episode gives None, a batch raises."""
     states = jax.device_get(RESET(jax.random.key(0), 2, boxworld.BRIDGE))
     state = jax.tree.map(jnp.asarray, some(states, 0))
-    assert boxworld.solve(dataclasses.replace(state, truncated=jnp.bool_(True))) is None
+    for end in ("truncated", "terminated"):
+        assert boxworld.solve(dataclasses.replace(state, **{end: jnp.bool_(True)})) is None
     with pytest.raises(ValueError, match=r"got a batch with grid \(2, 7, 9\)"):
         boxworld.solve(states)

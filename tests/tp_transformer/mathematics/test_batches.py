@@ -105,7 +105,7 @@ def test_evaluation_has_every_question_once():
     assert (last.source[empty, 2:] == PAD).all()
 
 
-def test_grain_gives_the_same_and_resumes():
+def test_grain_gives_the_same_and_resumes(caplog):
     """Batches come in the order of steps, beyond an epoch; a saved state resumes at the next one."""
     batches = Batches(SET, "train", batch_size=64)
     dataset = batches.dataset(threads=3)
@@ -119,6 +119,9 @@ def test_grain_gives_the_same_and_resumes():
     resumed.set_state(state)
     assert all(_equal(next(resumed), batch) for batch in following)
     assert len(list(batches.dataset(7))) == 7
+    assert list(batches.dataset(0)) == []
+    assert len(list(batches.dataset(7, threads=3, ahead=1))) == 7
+    assert not caplog.records, "Grain warns of threads that can have no batch"
 
 
 def test_state_is_the_same_on_all_hosts():

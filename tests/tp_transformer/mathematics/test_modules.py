@@ -38,6 +38,14 @@ def test_known_names_are_listed_in_order():
     assert "expected one of a, b, c" in str(unknown("letter", "z", ["c", "a", "b"]))
 
 
+def test_three_names_are_suggested():
+    names = [f"{letter}: a name that is long" for letter in "dbca"]
+    for name in ("e: a name that is long", "long"):
+        hint = str(unknown("name", name, names)).split("such as ")[1]
+        assert len(hint.split(", ")) == 3
+    assert hint == ", ".join(f"{letter}: a name that is long" for letter in "abc")
+
+
 @pytest.mark.parametrize(
     ("split", "modules", "message"),
     [

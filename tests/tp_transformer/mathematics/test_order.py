@@ -101,6 +101,8 @@ def test_a_seed_gives_the_same_order_for_ever():
     """Recorded: another permutation would change the batches of every published run."""
     assert permute(np.arange(12), 12, (1, 2)).tolist() == [3, 4, 7, 10, 1, 9, 0, 2, 8, 6, 11, 5]
     assert permute(np.arange(3), 100_000, (7,)).tolist() == [59038, 36825, 93110]
+    assert permute(np.arange(4), 16, (7,)).tolist() == [15, 9, 10, 5]
+    assert permute(np.arange(4), 17, (7,)).tolist() == [4, 14, 15, 9]
     order = BatchOrder(_lengths(40), 4, buckets=CHAIN, seed=5)
     recorded = {0: (3, [19, 38, 17, 12]), 3: (3, [13, 18, 15, 37]), 10: (2, [7, 5, 31, 23])}
     recorded[15] = 3, [11, 12, 21, 13]
@@ -126,6 +128,8 @@ def test_unshuffled_and_whole():
     np.testing.assert_array_equal(np.concatenate(batches), [*range(23), -1, -1])
     one = BatchOrder(lengths[:3], 5, shuffle=False, keep_last=True)
     np.testing.assert_array_equal(one.batch(0)[1][-2:], [-1, -1])
+    for count, batches in ((20, 4), (21, 5)):
+        assert len(BatchOrder(_lengths(count), 5, shuffle=False, keep_last=True)) == batches
     with_buckets = BatchOrder(lengths, 5, buckets=CHAIN, shuffle=False, keep_last=True)
     everything = np.concatenate([with_buckets.batch(step)[1] for step in range(len(with_buckets))])
     assert sorted(everything.tolist()) == [-1, -1, *range(23)]
@@ -149,6 +153,7 @@ def test_an_incomplete_batch_is_no_longer_than_its_questions_need():
         ({"buckets": ()}, "buckets: got"),
         ({"buckets": ((20, 2),)}, "lengths of at least 3"),
         ({"buckets": ((20, 12), (40, 11))}, r"got \(20, 12\) before \(40, 11\)"),
+        ({"buckets": ((40, 11), (20, 12))}, r"got \(40, 11\) before \(20, 12\)"),
         ({"buckets": ((20, 12), (20, 12))}, "expected increasing lengths"),
         (
             {"buckets": ((39, 12),)},
@@ -164,6 +169,13 @@ def test_refusals(arguments, message):
         BatchOrder(lengths, **({"batch_size": 4} | arguments))
     with pytest.raises(ValueError, match=r"step: got .*, expected at least 0"):
         BatchOrder(lengths, 4).batch(-1)
+
+
+def test_the_smallest_buckets_hold_one_character():
+    """With start and end; the next one may be longer in one of both only."""
+    buckets = ((3, 3), (3, 4), (5, 4))
+    order = BatchOrder(np.asarray([[1, 1], [1, 2], [3, 2]], np.uint8), 1, buckets=buckets, shuffle=False)
+    assert [order.batch(step)[0] for step in range(3)] == [0, 1, 2]
 
 
 def test_default_buckets_hold_every_question():

@@ -141,3 +141,6 @@ def test_a_probability_by_hand():
     assert size_and_probability(variable, in_order) == (18, sympy.Rational(1, 5))
     any_order = package.CountLevelSetEvent({"a": 2, "b": 1})
     assert size_and_probability(variable, any_order) == (54, sympy.Rational(3, 5))
+    other = package.FiniteProductEvent([package.DiscreteEvent([letter]) for letter in "aac"])
+    assert size_and_probability(variable, other) == (0, 0)
+    assert size_and_probability(variable, package.CountLevelSetEvent({"a": 2, "c": 1})) == (0, 0)

@@ -40,6 +40,16 @@ def test_reads_what_was_written(tmp_path, pairs, data):
     np.testing.assert_array_equal(questions.lengths(), [(len(q), len(a)) for q, a in pairs])
 
 
+@pytest.mark.parametrize("count", [64, 65])
+def test_every_question_is_found(tmp_path, count):
+    """Also the first of the next 64, which begin at a stored position; of the greatest and least lengths."""
+    pairs = [Question("q" * size, "a" * min(size, 30)) for size in [160, 1] * 32 + [160]][-count:]
+    write_questions(tmp_path / "m.txt", pairs)
+    questions = TextQuestions(tmp_path / "m.txt")
+    assert [questions[index] for index in range(count)] == pairs
+    assert questions[-1] == pairs[-1]
+
+
 def test_indices(tmp_path):
     """Accepts NumPy integers and rejects indices out of range."""
     write_questions(tmp_path / "m.txt", [Question("a?", "1"), Question("b?", "2")])

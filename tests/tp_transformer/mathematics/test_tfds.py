@@ -116,6 +116,14 @@ def test_the_newest_version_is_read(tmp_path):
         TFDSDirectory(tmp_path).questions("train", MODULE)
 
 
+def test_a_folder_of_other_modules_has_none(tmp_path):
+    folder = tmp_path / "math_dataset" / "algebra__other" / "1.0.0"
+    folder.mkdir(parents=True)
+    (folder / "dataset_info.json").touch()
+    with pytest.raises(ValueError, match=f"{MODULE}: not prepared; available modules of train: none"):
+        TFDSDirectory(tmp_path).questions("train", MODULE)
+
+
 def test_an_empty_folder(tmp_path):
     """A folder without prepared modules is rejected."""
     with pytest.raises(ValueError, match=r"expected math_dataset/<module>/<version>/dataset_info\.json"):

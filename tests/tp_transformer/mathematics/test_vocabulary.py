@@ -66,6 +66,7 @@ def test_decoding_stops_at_the_first_end_or_padding():
     assert DEFAULT.decode([START, one, PAD, two, END]) == "1"
     assert DEFAULT.decode([START, one, START, two, END]) == "1\ufffd2"
     assert DEFAULT.decode([START]) == ""
+    assert Vocabulary.released().decode([2, 0, 3]) == "\ufffd", "an id without a symbol"
 
 
 @pytest.mark.parametrize(
