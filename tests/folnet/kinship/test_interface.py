@@ -209,6 +209,7 @@ def test_settings_bound_the_people():
     assert max(sizes) == NOISY.max_people
     most = kinship.Kinship(lengths=(3, 7), supporting=1, irrelevant=2, disconnected=4).max_facts
     assert most == 7 + 2 + 2 + 4
+    assert kinship.Kinship(lengths=(2, 3), supporting=2).max_facts == 3 + 2 * 2  # every fact of the shortest
     small = kinship.Kinship(lengths=(4,), generations=2, children=2, marriage=1.0)
     assert all(problem.num_people == 5 for problem in small.draw(range(30)))
 

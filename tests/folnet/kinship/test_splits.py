@@ -173,6 +173,8 @@ def test_drawn_chains_are_some_of_all():
     assert held == HeldOut.draw_chains(2, 3, 0.25) != HeldOut.draw_chains(3, 3, 0.25)
     assert bool(held)
     assert not HeldOut()
+    for length in (2, 4):  # of a small fraction one is left
+        assert [len(chain) for chain in HeldOut.draw_chains(0, length, 0.0001).chains] == [length]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +200,8 @@ def test_drawn_chains_are_some_of_all():
         (lambda: HeldOut(chains=frozenset({("son", "father")})), "held_out.chains: got ('son', 'father')"),
         (lambda: HeldOut.draw_pairs(0, 45), "count: got 45, expected 1 to 44"),
         (lambda: HeldOut.draw_chains(0, 5, 0.1), "length: got 5, expected 2 to 4"),
+        (lambda: HeldOut.draw_chains(0, 1, 0.1), "length: got 1, expected 2 to 4"),
+        (lambda: HeldOut.draw_chains(0, 3, 0.0), "fraction: got 0.0, expected above 0 and below 1"),
         (lambda: HeldOut.draw_chains(0, 3, 1.0), "fraction: got 1.0, expected above 0 and below 1"),
     ],
 )

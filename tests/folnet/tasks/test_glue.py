@@ -244,6 +244,18 @@ def test_mrpc_from_its_own_files(root, tmp_path):
     small_tasks.write(tmp_path / "MRPC/msr_paraphrase_test.txt", header + small_tasks.tsv("x|1|2|a|b"))
     with pytest.raises(ValueError, match=r"test\.txt, line 2: got the label 'x', expected 0 or 1"):
         mrpc.examples(tmp_path, "test")
+    small_tasks.write(tmp_path / "MRPC/msr_paraphrase_test.txt", header + small_tasks.tsv("1|1|2|a"))
+    with pytest.raises(ValueError, match=r"test\.txt, line 2: got 4 columns, expected 5"):
+        mrpc.examples(tmp_path, "test")
+    small_tasks.write(tmp_path / "MRPC/msr_paraphrase_test.txt", small_tasks.tsv("Quality|a|b|c|d", rows[0]))
+    with pytest.raises(ValueError, match=r"test\.txt, line 1: got the header .*, expected \['Quality', "):
+        mrpc.examples(tmp_path, "test")
+
+
+def test_the_bounds_of_a_number_are_allowed():
+    task = TASKS["stsb"]
+    found = [task.parsed(label) for label in ("0", "0.5", "5", "-0.1", "5.1", "nan", "a")]
+    assert found == [0.0, 0.5, 5.0, None, None, None, None]
 
 
 SUBMITTED = {

@@ -1,5 +1,6 @@
 """Prompts: filled in as by Gao et al., truncated without losing the mask, and classes from words."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -124,8 +125,13 @@ def test_from_logits_at_the_mask_to_predictions():
     )
     with pytest.raises(ValueError, match=r"expected \[N, 3\] for mnli"):
         predict(tasks.SEQUENCE_TASKS["mnli"], pair)
-    with pytest.raises(ValueError, match=r"mask_logits: got shape \(5, 40\), expected \[N, V\]"):
-        class_logits(logits, np.asarray([40]))
+    np.testing.assert_array_equal(class_logits(logits, ids[:1] - 7), logits[:, :1])
+    for wrong in ([40], [3, 40], [-1, 3], [[3]]):
+        with pytest.raises(ValueError, match=r"mask_logits: got shape \(5, 40\), expected \[N, V\]"):
+            class_logits(logits, np.asarray(wrong, np.int32))
+    assert numbers.dtype == np.float32
+    task = dataclasses.replace(tasks.SEQUENCE_TASKS["stsb"], bounds=(1.0, 5.0))
+    np.testing.assert_allclose(predict(task, pair), [3.0, 4.2, 1.0, 5.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,9 @@ def test_what_does_not_fit(tokenizer):
         ValueError, match=r"length: got 128, expected at least query_length \+ stride \+ 3 = 195"
     ):
         span_features([], tokenizer, length=128)
+    with pytest.raises(ValueError, match="length: got 194, expected at least"):
+        span_features([], tokenizer, length=194)
+    assert span_features([], tokenizer, length=195).input_ids.shape == (0, 195)
     empty = span_features([], tokenizer, length=384)
     assert empty.input_ids.shape == (0, 384)
     assert empty.best().shape == (0, 384)

@@ -31,6 +31,13 @@ def test_a_damaged_table_is_named_with_its_line(tmp_path, name, text, message):
         opened(tmp_path, text, name=name)
 
 
+def test_names_of_columns_have_no_spaces_around_them(tmp_path):
+    (tmp_path / "a.csv").write_text(" text , label\na,1\n")
+    table = tables.read(tmp_path / "a.csv")
+    assert tuple(table.names) == ("text", "label")
+    assert [dict(row) for _, row in table.rows] == [{"text": "a", "label": "1"}]
+
+
 def test_parquet_files(tmp_path):
     """Values keep their types: numbers are numbers, and a missing one is named by its row."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -117,8 +124,9 @@ with tfds.core.registered.skip_registration():
                 yield number, {"text": f"text {number}", "label": label, "tags": [1, 0]}
 
 
-def test_a_data_set_that_tfds_prepared(tmp_path):
-    """Classes have their names; an unknown one, -1, is missing."""
+def test_a_data_set_that_tfds_prepared(tmp_path, monkeypatch):
+    """Classes have their names; an unknown one, -1, is missing; rows may come from several chunks."""
+    monkeypatch.setattr("folnet.tasks.tfds._CHUNK", 2)
     Reviews(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     source = tables.source("tfds:reviews:train", directory=tmp_path)
     assert tables.missing(source) == ""

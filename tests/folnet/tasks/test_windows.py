@@ -21,6 +21,7 @@ def test_strides_and_queries_fit_into_small_windows():
     assert windows.fitted(384, 128, 64) == (128, 64)
     assert windows.fitted(64, 128, 64) == (20, 21)
     assert windows.fitted(8, 128, 64) == (1, 2)
+    assert windows.fitted(4, 128, 64) == (1, 1)
     assert windows.fitted(128, 10) == (10, 0)
 
 

@@ -65,3 +65,7 @@ def test_a_model_that_was_trained_keeps_its_classes(tmp_path):
     assert texts.examples(".", "test")[0].label == 0
     with pytest.raises(ValueError, match="got the label 'z', expected 'x' or 'y', the labels of"):
         own.reopened(tmp_path / "new.jsonl", "class", ("x", "y")).examples(".", "test")
+    for count, end in ((8, "'7', the labels"), (9, "'7' or 1 more, the labels")):  # eight are named
+        classes = tuple(map(str, range(count)))
+        with pytest.raises(ValueError, match=end):
+            own.reopened(tmp_path / "new.jsonl", "class", classes).examples(".", "test")
