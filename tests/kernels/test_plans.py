@@ -38,7 +38,7 @@ def with_few_keys(seed: int) -> Drawn:
     given = zip(call.avals, shapes, strict=True)
     avals = [None if x is None else jax.ShapeDtypeStruct(shape, x.dtype) for x, shape in given]
     if of.random() < 0.3:
-        avals[4] = jax.ShapeDtypeStruct(call.avals[4].shape, jnp.float32)
+        avals[4] = jax.ShapeDtypeStruct(tuple(shapes[4]), jnp.float32)
     return dataclasses.replace(call, avals=tuple(avals))
 
 
@@ -102,7 +102,7 @@ def described(call: Drawn, seed: int) -> dict[str, Any]:
 def test_all_of_a_chip_may_be_used_but_not_more():
     chip = dataclasses.replace(chips.named("NVIDIA H100 80GB HBM3", "cuda"), memory=1000, grid=(7, 5, 9))
 
-    def fits(memory, *grid):
+    def fits(memory, *grid) -> Any:
         return plans.fits(chip, plans.Launch(name="a kernel", grid=grid, memory=memory))
 
     assert fits(1000, 7, 5, 9) is None
