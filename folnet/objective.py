@@ -81,7 +81,6 @@ def binary_cross_entropy(
     """Returns the loss of several labels per row, each 0 or 1; raises ValueError if the shapes differ."""
     _same("labels", labels, logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    labels = labels.astype(logits.dtype)
     losses = jax.nn.softplus(logits) - labels * logits
     hit = (logits > 0) == (labels > 0.5)
     return Loss(losses.sum(), jnp.asarray(losses.size), hit.sum())

@@ -81,8 +81,7 @@ class Ends:
         for sequence in self.sequences:
             size = len(sequence)
             if size <= found.shape[-1]:
-                place = jnp.maximum(count - size, 0)
-                window = jax.lax.dynamic_slice_in_dim(found, place, size, axis=-1)
+                window = jax.lax.dynamic_slice_in_dim(found, count - size, size, axis=-1)
                 wanted = jnp.asarray(sequence).reshape((1,) * (found.ndim - 1) + (size,))
                 ended |= jnp.all(window == wanted, axis=-1) & (count >= size)
         return ended

@@ -252,8 +252,7 @@ def _make(job: _Job, shards: Sequence[int], processes: int) -> Iterator[int]:
                 "a worker process was killed (out of memory?); run again, finished parts are kept"
             ) from error
         except BaseException:
-            alive.close()  # a part takes too long to wait for
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)  # a part takes too long to wait for
             raise
         pool.shutdown()
 

@@ -119,7 +119,7 @@ def median_over_seeds(values: Sequence[float]) -> float:
     """Returns the median, which the tables report over five seeds; raises ValueError without values."""
     if not len(values):
         raise ValueError("values: got none, expected at least one number")
-    return float(np.median(np.asarray(values, np.float64)))
+    return float(np.median(values))
 
 
 def _known(columns: Mapping[str, float], optional: Sequence[str] = ()) -> None:

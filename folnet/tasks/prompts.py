@@ -140,7 +140,7 @@ def prompt_features(
         keep = dict(enumerate(truncated(sizes.get(0, 0), sizes.get(1, 0), length - fixed)))
         row: list[int] = []
         for (number, _), part in zip(parts, ids, strict=True):
-            if number is None and tokenizer.mask_id in part:
+            if tokenizer.mask_id in part:
                 positions.append(1 + len(row) + part.index(tokenizer.mask_id))
             row += part if number is None else part[: keep[number]]
         rows.append(row)

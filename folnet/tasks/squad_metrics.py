@@ -126,7 +126,7 @@ def best_threshold(
         )
     answered = scores(questions, predictions, metric)
     order = sorted(questions, key=lambda question: null_odds[question.index])
-    odds = np.asarray([null_odds[question.index] for question in order], np.float64)
+    odds = np.asarray([null_odds[question.index] for question in order])
     # Unanswerable questions score with "", so an answer gains its score minus theirs.
     silent = {question.index: float(gold_texts(question) == [""]) for question in order}
     gains = np.cumsum([answered[question.index] - silent[question.index] for question in order])

@@ -52,6 +52,21 @@ def forward(
     return out.astype(arrays[3].dtype), lse
 
 
+def _joined(
+    sums: tuple[Float[Array, "G N F"], Float[Array, "G N"], Float[Array, "G N"]],
+    out: Float[Array, "G N F"],
+    top: Float[Array, "G N"],
+) -> tuple[Float[Array, "G N F"], Float[Array, "G N"], Float[Array, "G N"]]:
+    """Adds a slice of the pairs to (weighted outputs, largest log-sum-exp, total weight), to base 2.
+
+    Each slice is a softmax of its own; together they are weighted by their denominators.
+    """
+    accumulator, above, total = sums
+    largest = jnp.maximum(above, top)
+    shrink, weight = jnp.exp2(above - largest), jnp.exp2(top - largest)
+    return accumulator * shrink[..., None] + out * weight[..., None], largest, total * shrink + weight
+
+
 def _attended(
     config: Config, cut: Plan, interpret: bool, arrays: tuple[Any, ...]
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
@@ -66,12 +81,7 @@ def _attended(
             out, top = gpu_forward.attend(kernel, problem.operands(piece))
             if carry is None:
                 return (out, top, jnp.ones_like(top)), None
-            # Each slice is a softmax of its own; together they are weighted by their denominators.
-            accumulator, above, total = carry
-            largest = jnp.maximum(above, top)
-            shrink, weight = jnp.exp2(above - largest), jnp.exp2(top - largest)
-            accumulator = accumulator * shrink[..., None] + out * weight[..., None]
-            return (accumulator, largest, total * shrink + weight), None
+            return _joined(carry, out, top), None
 
         carry = None
         if cut.slices > 1:

@@ -96,9 +96,11 @@ def test_boards_are_played_by_the_agent_and_at_random(tmp_path, monkeypatch):
     monkeypatch.setattr(video, "frames", lambda episode, views: (episode.steps, views))
     monkeypatch.setattr(video, "write_gif", lambda frames, path: (path, frames)[0])
     stop = boxworld.showcase(tmp_path, 3)
-    assert [(row["policy"], row["boards solved"], row["boards"]) for row in stop.rows] == [
-        ("agent", "75.0%", "4"), ("random", "25.0%", "4"),
-    ]  # fmt: skip
+    shown = [
+        tuple(row[name] for name in ("policy", "boards solved", "95% interval", "boards"))
+        for row in stop.rows
+    ]
+    assert shown == [("agent", "75.0%", "30.1% to 95.4%", "4"), ("random", "25.0%", "4.6% to 69.9%", "4")]
     (boards, cap), (same, _) = asked
     assert (boards.player.shape[0], cap) == (4, 400)
     assert same is boards

@@ -151,6 +151,27 @@ def test_episodes_are_those_of_the_plain_model(some, greedy, cap):
         assert died.sum() > 0
 
 
+def test_a_greedy_player_takes_the_best_action_however_little_better_it_is(some):
+    state, seen = jax.tree.map(jnp.asarray, item(some, 0)), []
+    actions = boxworld.solve(state)
+    assert actions is not None
+    step = quickly(lambda state, action: boxworld.step(state, action, BRIDGE)[0])
+    observe = quickly(lambda state: boxworld.observe(state, BRIDGE))
+    for action in actions:
+        seen.append(observe(state))
+        state = step(state, action)
+    pictures, best = jnp.stack(seen), jax.nn.one_hot(jnp.asarray(actions), 4)
+
+    def policy(params, observation):
+        known = (observation[:, None] == pictures[None]).all((2, 3, 4)).astype(jnp.float32)
+        return AgentOutput(logits=1e-3 * known @ best, value=known[:, 0])
+
+    boards = item(some, slice(1))
+    played = win_rates.play(policy, None, boards, BRIDGE, jax.random.key(0), cap=len(actions), greedy=True)
+    assert played.solved.tolist() == [True]
+    assert played.steps.tolist() == [len(actions)]
+
+
 def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(some):
     """Also with more lanes than boards."""
     params, key = weights(5), jax.random.key(6)

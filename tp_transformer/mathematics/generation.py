@@ -242,8 +242,9 @@ def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
         try:
             yield pool
         except BaseException:
-            alive.close()  # a part takes up to a minute, too long to wait for
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(
+                wait=False, cancel_futures=True
+            )  # a part takes up to a minute, too long to wait for
             raise
         pool.shutdown()
 

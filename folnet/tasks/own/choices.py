@@ -86,7 +86,7 @@ class ChoiceTask(OwnTask[Choice, ChoiceFeatures]):
         asked = [ids for ids in tokenizer.ids([e.question for e in examples]) for _ in range(most)]
         choices = tokenizer.ids([choice for row in filled for choice in row])
         ids, segments, mask = tokenizer.assemble(asked, choices, length=length)
-        exists = np.arange(most) < np.asarray([len(e.choices) for e in examples], int)[:, None]
+        exists = np.arange(most) < np.asarray([len(e.choices) for e in examples])[:, None]
         long = np.asarray([len(a) + len(b) + 3 > length for a, b in zip(asked, choices, strict=True)], bool)
         shape = (len(examples), most, length)
         return ChoiceFeatures(

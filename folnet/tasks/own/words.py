@@ -99,7 +99,7 @@ class WordTask(OwnTask[Words, WordFeatures]):
         owner, first, count = np.asarray(where, np.int32).reshape(-1, 3).T
         at[~windows.best(owner, first, count, np.ones_like(owner), length)] = -1
         tags = self.tags(examples)
-        return WordFeatures(*inputs, np.where(at < 0, np.int32(NO_LABEL), tags[at]), at)
+        return WordFeatures(*inputs, np.where(at < 0, NO_LABEL, tags[at]), at)
 
     def tags(self, examples: Sequence[Words]) -> Int32[np.ndarray, "N"]:
         """Returns the classes of the words of all rows, one after the other; `NO_LABEL` if unknown."""

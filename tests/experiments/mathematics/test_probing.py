@@ -28,6 +28,8 @@ def test_a_probe_reads_what_is_linear_and_nothing_else():
     halves = (x[:300], linear[:300]), (x[300:], linear[300:])
     assert linear.mean() < 0.3
     assert probing.probe(*halves) > 0.9
+    units = np.asarray([1e-3, 1e3, 1, 1e-2, 1e2])  # do not matter
+    assert probing.probe(*((of * units, labels) for of, labels in halves)) == probing.probe(*halves)
     random = rng.integers(0, 2, 600)
     assert 0.4 < probing.probe((x[:300], random[:300]), (x[300:], random[300:])) < 0.6
     rare = (rng.random(600) < 0.1).astype(int)

@@ -231,6 +231,7 @@ def test_settings_bound_the_people():
         ({"generations": 1}, "generations: got 1, expected 2 to 3"),
         ({"children": 5}, "children: got 5, expected 2 to 4"),
         ({"marriage": 0.0}, "marriage: got 0.0, expected above 0 and at most 1"),
+        ({"marriage": 1.1}, "marriage: got 1.1, expected above 0 and at most 1"),
         ({"part": "train"}, "part: got 'train', expected one of 'all', 'seen', 'held_out'"),
         ({"part": "seen"}, "held_out: got nothing, expected pairs or chains (part is 'seen')"),
         (

@@ -101,6 +101,21 @@ def test_chains_have_the_run(run, length):
         assert known == [target]
 
 
+def test_runs_of_all_lengths_occur():
+    """The length is drawn first, so about half of the chains have the longer run."""
+    uniform, short = stream(np.random.default_rng(0)), run_of("sister", "mother")
+    long = run_of("brother", "sister", "mother")
+    counts = [0, 0]
+    while sum(counts) < 60:
+        family = TREE.draw(uniform, 0.8)
+        target = draw_target(uniform, TREE, family, number("mother"), 3)
+        runs = frozenset({short, long})
+        chain = expand_with_run(uniform, TREE, family, target, 3, runs) if target else None
+        if chain:
+            counts[tuple(fact.relation for fact in chain.facts) == long] += 1
+    assert min(counts) > 5
+
+
 def test_nobody_is_met_twice():
     """From a daughter to her brother and to a sister of his, who is another one."""
     uniform, run = stream(np.random.default_rng(0)), run_of("daughter", "brother", "sister", "husband")

@@ -198,7 +198,12 @@ def test_drawn_chains_are_some_of_all():
         ),
         (lambda: HeldOut(chains=frozenset({("niece", "son")})), "held_out.chains: got ('niece', 'son')"),
         (lambda: HeldOut(chains=frozenset({("son", "father")})), "held_out.chains: got ('son', 'father')"),
+        (
+            lambda: HeldOut(chains=frozenset({("son-in-law", "son")})),
+            "held_out.chains: got ('son-in-law', 'son')",
+        ),
         (lambda: HeldOut.draw_pairs(0, 45), "count: got 45, expected 1 to 44"),
+        (lambda: HeldOut.draw_pairs(0, 0), "count: got 0, expected 1 to 44"),
         (lambda: HeldOut.draw_chains(0, 5, 0.1), "length: got 5, expected 2 to 4"),
         (lambda: HeldOut.draw_chains(0, 1, 0.1), "length: got 1, expected 2 to 4"),
         (lambda: HeldOut.draw_chains(0, 3, 0.0), "fraction: got 0.0, expected above 0 and below 1"),
@@ -220,6 +225,12 @@ def test_conclusions_of_which_every_chain_is_held_out_are_not_asked_for(length):
     assert targets(held, "seen", length) == tuple(
         relation for relation in everything if relation != number("uncle")
     )
+
+
+def test_a_run_whose_conclusion_is_in_no_story_is_no_part_of_a_longer_chain():
+    held = HeldOut(chains=frozenset({("daughter", "husband")}))
+    assert targets(held, "held_out", 2) == (number("son-in-law"),)
+    assert targets(held, "held_out", 3) == ()
 
 
 def test_both_pairs_and_chains_may_be_held_out():

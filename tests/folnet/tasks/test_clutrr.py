@@ -119,6 +119,8 @@ def test_the_authors_files(tmp_path):
         (COPY, copy_row(1, "cousin"), "line 5: got the relation 'cousin', expected one of aunt"),
         (COPY, copy_row(1, query="Jason"), r"line 5: got the query 'Jason', expected \('name', 'name'\)"),
         (COPY, copy_row(1, query="\"('Jason', 'Lewis', 'Scott')\""), "line 5: got the query"),
+        (COPY, copy_row(1, query="\"('Jason', 3)\""), "line 5: got the query"),
+        (COPY, copy_row(1, query="\"('Jason', '')\""), "line 5: got the query"),
         (COPY, copy_row(1, k=4), "line 5: got a chain of 4 relations, expected 2, 3 for clutrr23"),
         (COPY, copy_row(1, k="x"), r"line 5: got the task 'task_1\.x'"),
         (COPY, copy_row(1, story="[]"), "line 5: empty story"),

@@ -20,6 +20,9 @@ def test_files_that_cannot_be_read(tmp_path):
     """The error names the file."""
     with pytest.raises(ValueError, match=r"none\.tsv: No such file"):
         task_files.text_of(tmp_path / "none.tsv")
+    (tmp_path / "bytes.tsv").write_bytes(b"\n\xff\n")
+    with pytest.raises(ValueError, match=r"bytes\.tsv, line 2: not UTF-8"):
+        task_files.text_of(tmp_path / "bytes.tsv")
     (tmp_path / "empty.tsv").write_text(" \n")
     with pytest.raises(ValueError, match=r"empty\.tsv, line 1: the file is empty"):
         task_files.text_of(tmp_path / "empty.tsv")

@@ -34,6 +34,8 @@ def test_features(tokenizer):
         bool,
     )
     np.testing.assert_array_equal(features.label, [0, 1, NO_LABEL])
+    assert RTE.labelled(PAIRS[:2])
+    assert not RTE.labelled(PAIRS)
     for row, example in enumerate(PAIRS):
         first, second = tokenizer.ids([example.first, example.second])
         ids = features.input_ids[row][features.attention_mask[row]].tolist()

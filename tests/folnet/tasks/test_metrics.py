@@ -120,6 +120,8 @@ def test_what_is_not_defined():
     """The correlation with a constant is 0, as for Matthews', without a warning."""
     for name in ("pearson", "spearman"):
         assert METRICS[name]([1.0, 2.0, 3.0], [2.5, 2.5, 2.5]) == 0.0
+        assert METRICS[name]([2.5, 2.5, 2.5], [1.0, 2.0, 3.0]) == 0.0
+        assert METRICS[name]([0.0, 1.0, 1.0], [1.0, 0.0, 0.0]) == pytest.approx(-1.0)
         assert METRICS[name]([2.0], [3.0]) == 0.0
     assert METRICS["matthews"]([0, 1, 1], [1, 1, 1]) == 0.0
     for function in METRICS.values():

@@ -116,6 +116,7 @@ def test_from_logits_at_the_mask_to_predictions():
     found = class_logits(logits, ids)
     np.testing.assert_array_equal(found, np.stack([logits[:, 7], logits[:, 3], logits[:, 20]], 1))
     np.testing.assert_array_equal(predict(tasks.SEQUENCE_TASKS["mnli"], found), found.argmax(1))
+    assert class_logits(logits.astype(np.float16), ids).dtype == np.float32
     pair = np.asarray([[0, 0], [0, np.log(4)], [1000, 0], [-1000, 1000]], np.float32)
     numbers = predict(tasks.SEQUENCE_TASKS["stsb"], pair)
     np.testing.assert_allclose(numbers, [2.5, 4.0, 0.0, 5.0], rtol=1e-6)
@@ -158,3 +159,10 @@ def test_examples_that_do_not_fit():
         prompt_features(PROMPTS["rte"], [Example("3", "A dog.")], tokenizer)
     with pytest.raises(ValueError, match=r"length: .*, expected at least 6 for the template"):
         prompt_features(PROMPTS["sst2"], [PAIR], tokenizer, 5)
+    least = prompt_features(PROMPTS["sst2"], [PAIR], tokenizer, 6).input_ids
+    np.testing.assert_array_equal(least, tokenizer(["It was [MASK]."], length=6, special_tokens=True)[0])
+
+
+def test_an_empty_text_leaves_its_room_to_the_other():
+    example = Example("0", "", "it sat " * 30)
+    assert prompt_features(PROMPTS["mrpc"], [example], small_tasks.tokenizer(), 20).attention_mask.all()

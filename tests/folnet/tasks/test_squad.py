@@ -48,6 +48,9 @@ def test_from_logits_to_the_score(root, tmp_path):
     starts[rows, features.start_positions] = ends[rows, features.end_positions] = 9
     found = SQUAD.answers(questions, features, starts, ends)
     assert [answer.text for answer in found] == [q.golds[0].text if q.golds else "" for q in questions]
+    silenced = SQUAD.answers(questions, features, starts, ends, threshold=-np.inf)
+    assert {answer.text for answer in silenced} == {""}
+    assert not SQUAD.labelled([questions[0], questions[1]._replace(labelled=False)])
     scores = SQUAD.score(questions, found)
     assert {scores[name] for name in ("f1", "exact", "f1/answerable", "f1/unanswerable", "f1/best")} == {1.0}
     silent = SQUAD.score(questions, [answer.at(-np.inf) for answer in found])
@@ -55,7 +58,7 @@ def test_from_logits_to_the_score(root, tmp_path):
     assert silent["exact"] == pytest.approx(2 / 9)
     assert silent["exact/best"] == 1.0
     assert max(silent["exact/best_threshold"], silent["f1/best_threshold"]) < 18
-    path = SQUAD.write_predictions(tmp_path, "validation", found)
+    path = SQUAD.write_predictions(str(tmp_path), "validation", found)
     assert read_predictions(path) == {answer.index: answer.text for answer in found}
     assert "中文" in path.read_text(encoding="utf-8")
     odds = json.loads((tmp_path / "squad2_validation_null_odds.json").read_text())
@@ -114,7 +117,7 @@ def test_what_is_missing_and_what_is_no_prediction(tmp_path):
         ValueError, match=r"expected squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
     ):
         SQUAD.check(tmp_path)
-    path = small_tasks.write(tmp_path / "answers.json", '{"q0": 1}')
+    path = small_tasks.write(tmp_path / "answers.json", '{"q0": "a", "q1": 1}')
     with pytest.raises(ValueError, match="expected an object of answers"):
         read_predictions(path)
 

@@ -189,3 +189,12 @@ def test_the_best_threshold_by_hand():
     silent = metrics.best_threshold(asked, wrong, odds)
     assert silent.value < 0.1
     assert silent.score == 0.5
+
+
+def test_of_thresholds_that_differ_by_rounding_only_the_first_is_chosen():
+    """2/9 - 1 - 1 + 1 + 1 is more than 2/9 in float64."""
+    assert 2 / 9 - 1 - 1 + 1 + 1 > 2 / 9
+    asked = [question("0", "dog"), question("1"), question("2"), question("3", "cat"), question("4", "cat")]
+    spans = {"0": "dog 1 2 3 4 5 6 7", **dict.fromkeys("1234", "cat")}
+    odds = {str(number): float(number) for number in range(5)}
+    assert metrics.best_threshold(asked, spans, odds) == (0.0, pytest.approx(4 / 9))

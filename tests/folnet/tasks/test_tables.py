@@ -59,6 +59,7 @@ def test_parquet_files(tmp_path):
     missing = written("missing.parquet", text=texts, label=["a", "b", None])
     with pytest.raises(ValueError, match=r"missing\.parquet, line 3: missing the label 'label'"):
         own.open_own({"train": missing, "validation": missing})
+    assert tables.read(written("one.parquet", text=texts[:1])).rows == [(1, {"text": texts[0]})]
     with pytest.raises(ValueError, match=r"empty\.parquet, line 1: the file has no rows"):
         tables.read(written("empty.parquet", text=pyarrow.array([], pyarrow.string())))
     (tmp_path / "broken.parquet").write_bytes(train.read_bytes()[:-20])
@@ -167,7 +168,8 @@ def hub(monkeypatch):
         if name == "none":
             raise FileNotFoundError("Couldn't find 'none'\nmore")
         return Found([] if name == "empty" else [{"text": "a", "label": 1, "tags": [0, 1]},
-                                                 {"text": "b", "label": -1, "tags": [1]}])  # fmt: skip
+                                                 {"text": "b", "label": -1, "tags": [1]},
+                                                 {"text": "c", "label": 2, "tags": [2]}])  # fmt: skip
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     return calls
@@ -179,6 +181,7 @@ def test_a_data_set_of_a_hub(hub):
     assert [row for _, row in table.rows] == [
         {"text": "a", "label": "yes", "tags": ["O", "B-X"]},
         {"text": "b", "label": None, "tags": ["B-X"]},
+        {"text": "c", "label": None, "tags": [None]},
     ]
     tables.read(tables.source("datasets:reviews", "validation"))
     assert hub[1] == ("reviews", None, "validation")

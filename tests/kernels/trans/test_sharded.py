@@ -86,6 +86,17 @@ def test_a_ring_of_one_is_the_operator_itself():
     np.testing.assert_allclose(from_ring, expected, rtol=2e-6, atol=2e-6)
 
 
+def test_tangents_of_a_ring_of_one_are_those_of_the_operator_itself():
+    kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")
+
+    def pushed(function):
+        return jax.jvp(function, (kernel_logits, premise), (premise, kernel_logits))
+
+    expected = pushed(lambda k, p: jax.nn.softmax(k) @ p)
+    found = pushed(functools.partial(on_one_device, ring))
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=2e-6), found, expected)
+
+
 def test_what_is_masked_may_be_anything():
     """Logits, and rows of the premise that nobody attends to; of a ring of one, derivatives too."""
     kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")

@@ -76,6 +76,27 @@ def test_trilinear_values_and_gradients_with_a_mask_of_padding():
     check(TRILINEAR, cases.arrays(shape, mask="padding"), NARROW)
 
 
+def test_the_softmaxes_of_slices_together_are_that_of_all():
+    """The second slice has the largest logits, and to some queries nothing before it is allowed."""
+    rng = np.random.default_rng(0)
+    logits, values = rng.normal(size=(2, 3, 12)) * 4, rng.normal(size=(2, 12, 5))
+    logits[:, :2, 4:8] += 9
+    logits[:, 2, 4:8] += 200  # whose exponentials overflow
+    logits[0, 1, :4] = gpu.MASKED
+    sums = jnp.zeros((2, 3, 5)), jnp.full((2, 3), gpu.MASKED), jnp.zeros((2, 3))
+    for part in (slice(4), slice(4, 8), slice(8, 12)):
+        weights = np.exp2(logits[:, :, part] - logits[:, :, part].max(-1, keepdims=True))
+        total = weights.sum(-1)
+        out = weights / total[..., None] @ values[:, part]
+        top = logits[:, :, part].max(-1) + np.log2(total)
+        sums = gpu._joined(sums, jnp.asarray(out, jnp.float32), jnp.asarray(top, jnp.float32))
+    accumulator, top, total = sums
+    weights = np.exp2(logits)  # in float64
+    expected = weights / weights.sum(-1, keepdims=True) @ values
+    np.testing.assert_allclose(accumulator / total[..., None], expected, rtol=5e-5, atol=1e-6)
+    np.testing.assert_allclose(top + jnp.log2(total), np.log2(weights.sum(-1)), rtol=1e-6)
+
+
 @pytest.mark.slow  # masks and slices, each by itself, are default tests
 def test_mask_of_triples_with_keys_in_slices(monkeypatch):
     """Slices as short as they may be; some allow nothing to a query, and some queries nothing at all."""

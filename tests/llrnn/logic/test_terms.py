@@ -11,6 +11,7 @@ from llrnn.logic import (
     Fst,
     Ket,
     Lam,
+    LetBang,
     Lolli,
     One,
     Pair,
@@ -29,7 +30,7 @@ from llrnn.logic import (
     show,
 )
 from llrnn.logic.names import fresh
-from llrnn.logic.term import excerpt
+from llrnn.logic.term import excerpt, rename
 
 A, B = Atom("A", 3), Atom("B", 2)
 E = logic.endo(A)
@@ -68,6 +69,12 @@ def test_an_outer_variable_is_not_captured_by_an_inner_binder_of_the_same_name()
 )
 def test_terms_print_as_on_paper(term, text):
     assert str(term()) == text
+
+
+def test_only_free_variables_are_renamed():
+    inner = Var("x", A)
+    renamed = rename(LetBang(Var("x", Bang(A)), "x", inner), {"x": "z"})
+    assert renamed == LetBang(Var("z", Bang(A)), "x", inner)
 
 
 def test_an_excerpt_has_the_ends_of_what_is_longer():

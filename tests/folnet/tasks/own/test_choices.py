@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from folnet.tasks import NO_LABEL, own
+from folnet.tasks import NO_LABEL, own, tables
+from folnet.tasks.own import choices as own_choices
 from folnet.tasks.own.choices import NEVER
 from tests.folnet import small_tasks
 from tests.folnet.tasks.own.files import lines, opened
@@ -95,13 +96,15 @@ def test_pairs_of_the_question_and_each_choice(tmp_path):
     expected = tokenizer(["who sat"] * 6, texts, length=9)
     for name, array in zip(expected._fields, expected, strict=True):
         np.testing.assert_array_equal(getattr(found, name), array.reshape(2, 3, 9))
-    logits = task.of_choices(found, np.asarray([[0.0, 2, 1], [0, 1, 9]]))
+    assert task.features(examples, tokenizer, 6).cut_off == 5
+    logits = task.of_choices(found, np.asarray([[0, 2, 1], [0, 1, 9]], np.float32))
+    assert logits.dtype == np.float32
     np.testing.assert_array_equal(logits, [[0, 2, 1], [0, 1, NEVER]])
     assert task.score(examples, np.asarray([1, 0])) == {"accuracy": 0.5}
     with pytest.raises(ValueError, match=r"logits: got shape \(2, 2\), expected \(2, 3\)"):
         task.of_choices(found, np.zeros((2, 2)))
     with pytest.raises(ValueError, match="logits: got nan, expected finite numbers"):
-        task.of_choices(found, np.full((2, 3), np.nan))
+        task.of_choices(found, np.asarray([[0, np.nan, 0], [0, 0, 0]]))
     with pytest.raises(ValueError, match="predictions: got 1, expected one for each of 2 examples"):
         task.score(examples, np.zeros(1, int))
 
@@ -112,11 +115,28 @@ def test_new_questions_may_lack_the_right_choice(tmp_path):
     examples = task.examples(".", "test")
     assert examples[0].label is None
     assert not task.labelled(examples)
+    assert not task.labelled([*examples, examples[0]._replace(label=1)])
     features = task.features(examples, small_tasks.tokenizer(), 16)
     assert features.label.tolist() == [NO_LABEL]
     (tmp_path / "new.jsonl").write_text(lines([row(2), row(None)]))
     found = own.reopened(tmp_path / "new.jsonl", "choices", ()).examples(".", "test")
     assert [example.label for example in found] == [None, None]
+    (tmp_path / "new.jsonl").write_text(lines([row(2), row(0)]))
+    found = own.reopened(tmp_path / "new.jsonl", "choices", ()).examples(".", "test")
+    assert [example.label for example in found] == [2, 0]
+
+
+def test_one_column_has_no_choices_of_its_own(tmp_path):
+    (tmp_path / "a.csv").write_text("question,choice1,label\nwho,a,0\n")
+    table = tables.read(tmp_path / "a.csv")
+    assert own_choices.numbered(table) == ""
+    assert own_choices.separate(table, " choice1 ") == ()
+
+
+def test_no_questions_have_features_of_none(tmp_path):
+    task = opened(tmp_path, lines([row(0)]))
+    found = task.features([], small_tasks.tokenizer(), 9)
+    assert (found.input_ids.shape, found.exists.shape, found.cut_off) == ((0, 2, 9), (0, 2), 0)
 
 
 BAD = [

@@ -41,6 +41,11 @@ def test_answers_in_every_form(tmp_path, answers, golds):
     assert second.context == CONTEXT  # as it is, since answers are places in it
 
 
+def test_a_training_split_has_a_column_of_answers(tmp_path):
+    with pytest.raises(ValueError, match=r"label: got none of 'answers'"):
+        opened(tmp_path, lines([{"question": "who", "context": "a"}]), kind="spans")
+
+
 def test_a_text_with_its_place_in_a_table(tmp_path):
     text = "question,passage,answer,answer_start\nwho,the cat the cat,the cat,8\nwho,a dog,,\n"
     task = opened(tmp_path, text, name="a.csv")
@@ -86,6 +91,10 @@ BAD = [
     (lines([row("dog"), row([7])]), r"line 2: answers: got 7, expected a text of the context"),
     (lines([row("dog"), row([" "])]), r"line 2: answers: got ' ', expected a text of the context"),
     (lines([row("dog"), row("dog", answer_start=6)]), r"line 2: answers: got 'dog', .* in the context at 6"),
+    (
+        lines([row("dog"), row("dog", answer_start="x")]),
+        r"line 2: answers: got 'dog', .* in the context at 'x'",
+    ),
     (
         lines([row("dog"), row({"text": ["dog"], "answer_start": []})]),
         r"line 2: answers: got 1 texts and answer_start",

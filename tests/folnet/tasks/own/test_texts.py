@@ -70,6 +70,19 @@ def test_columns_are_those_that_are_named_or_the_only_one_left(tmp_path):
     assert task.columns == ("body", None, "label")
     table = tables.read(tmp_path / "a.csv")
     assert texts.columns_of(table._replace(names=("body",)), labelled=False) == ("body", None, "label")
+    pair = table._replace(names=("premise", "hypothesis"))
+    assert texts.columns_of(pair, labelled=False) == ("premise", "hypothesis", "label")
+
+
+def test_half_as_many_classes_as_rows_are_not_too_many(tmp_path):
+    """Nor are as many as the most; one more is."""
+    for count in (3, texts.MOST_CLASSES):
+        rows = [{"text": "a", "label": n} for n in range(count)] * 2
+        assert len(opened(tmp_path, lines(rows)).classes) == count
+    for count, missing in ((3, 1), (texts.MOST_CLASSES + 1, 0)):
+        rows = [{"text": "a", "label": n} for n in [*range(count), *range(count - missing)]]
+        with pytest.raises(ValueError, match=f"got {count} different labels in {len(rows)} rows"):
+            opened(tmp_path, lines(rows))
 
 
 def test_a_test_split_may_lack_labels(tmp_path):
@@ -134,20 +147,18 @@ def test_a_missing_file_of_a_split(tmp_path):
 LONG = "the dog sat on it . the cat sat on it . the man sat ."
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_long_texts_are_read_in_windows(tmp_path, pairs):
+@pytest.mark.parametrize(("question", "room"), [("", 10), ("is it a good book", 6), ("is it", 7)])
+def test_long_texts_are_read_in_windows(tmp_path, question, room):
     """Windows have all pieces, half of each in the next one, too; a pair's first text is in all of them."""
     rows = [{"text": "a book", "label": 1}, {"text": LONG, "label": 2}]
-    if pairs:
-        rows = [
-            {"question": "is it a good book", "answer": row["text"], "label": row["label"]} for row in rows
-        ]
+    if pairs := bool(question):
+        rows = [{"question": question, "answer": row["text"], "label": row["label"]} for row in rows]
     task = dataclasses.replace(opened(tmp_path, lines(rows)), stride=100, query_length=3)
     tokenizer = small_tasks.tokenizer()
     found = task.features(task.examples(".", "train"), tokenizer, 12)
-    room, stride, begin = (6, 3, 5) if pairs else (10, 4, 1)
+    stride, begin = (3, 9 - room + 2) if pairs else (4, 1)
     pieces = tokenizer.ids([LONG])[0]
-    asked = tokenizer.ids(["is it a good book"])[0][:3]
+    asked = tokenizer.ids([question])[0][:3]
     assert found.example is not None
     assert found.example.tolist() == [0] + [1] * (len(found.example) - 1)
     np.testing.assert_array_equal(found.label, found.example)  # classes are in the order of their numbers

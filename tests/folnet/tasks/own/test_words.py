@@ -72,6 +72,18 @@ def test_scores(tmp_path):
     with pytest.raises(ValueError, match="examples: got some without tags"):
         task.score(unknown, np.zeros(5, int))
     assert task.tags(unknown).tolist() == [NO_LABEL] * 5
+    assert not task.labelled([examples[0], unknown[1]])
+
+
+def test_new_rows_may_lack_tags(tmp_path):
+    """If one does, those of the others are not used, either."""
+    (tmp_path / "new.jsonl").write_text(lines(ROWS))
+    known = ("B-P", "I-P", "O")
+    found = own.reopened(tmp_path / "new.jsonl", "words", known, label="ner_tags").examples(".", "test")
+    assert [example.tags for example in found] == [(0, 1, 2, 2), (0,)]
+    (tmp_path / "new.jsonl").write_text(lines([*ROWS, {"tokens": ["a"], "ner_tags": None}]))
+    found = own.reopened(tmp_path / "new.jsonl", "words", known, label="ner_tags").examples(".", "test")
+    assert [example.tags for example in found] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -131,4 +143,4 @@ def test_logits_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"logits: got shape \(2, 30, 4\), expected \(2, 30, 3\)"):
         task.of_words(found, np.zeros((2, 30, 4)))
     with pytest.raises(ValueError, match="logits: got inf, expected finite numbers"):
-        task.of_words(found, np.full((2, 30, 3), np.inf))
+        task.of_words(found, np.where(np.arange(3) == 1, np.inf, np.zeros((2, 30, 3))))
