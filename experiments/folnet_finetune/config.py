@@ -312,7 +312,7 @@ class Config(runtime.RunConfig):
         evaluate = self.eval_every or epoch
         save = self.checkpoint_every or evaluate
         common = math.gcd(evaluate, save)
-        log = max(part for part in range(1, self.log_every + 1) if common % part == 0)
+        log = max(part for part in range(1, min(self.log_every, common) + 1) if common % part == 0)
         steps = self.steps or self.epochs * epoch
         return dataclasses.replace(
             self, steps=steps, eval_every=evaluate, checkpoint_every=save, log_every=log

@@ -242,9 +242,8 @@ def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
         try:
             yield pool
         except BaseException:
-            pool.shutdown(
-                wait=False, cancel_futures=True
-            )  # a part takes up to a minute, too long to wait for
+            # A part takes up to a minute, too long to wait for.
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
 

@@ -284,18 +284,6 @@ def test_on_a_terminal():
         assert terminal.process.wait(30) == 0
 
 
-def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
-    """Tiles of 4 x 2 characters: 7 rows of them fit 14 lines, 10 rows would not."""
-    curses = types.SimpleNamespace(error=OSError, curs_set=lambda visible: None, has_colors=lambda: False)
-    window = types.SimpleNamespace(getmaxyx=lambda: (14, 200))
-    for name in ("erase", "addstr", "refresh"):
-        setattr(window, name, lambda *given: None)
-    sizes = []
-    monkeypatch.setattr(play.Display, "_tile", lambda self, x, y, tile, size, is_held: sizes.append(size))
-    play.Display(window, curses).draw(on(bridge, BOARD))
-    assert sizes == [(4, 2)] * 70
-
-
 def fake_curses(**fields):
     """Returns what a display takes from curses: colours of a terminal that has just enough of them."""
     usual = {
@@ -305,19 +293,33 @@ def fake_curses(**fields):
     return types.SimpleNamespace(**(usual | fields))
 
 
+def fake_window(rows, columns, **methods):
+    """Returns a window, and the texts with their styles that are in it by their places."""
+    painted = {}
+    usual = {
+        "getmaxyx": lambda: (rows, columns), "erase": painted.clear, "refresh": lambda: None,
+        "addstr": lambda y, x, *text_and_style: painted.update({(y, x): text_and_style}),
+    }  # fmt: skip
+    return types.SimpleNamespace(**(usual | methods)), painted
+
+
+def test_tiles_are_as_large_as_the_window_allows(bridge, monkeypatch):
+    """Tiles of 4 x 2 characters: 7 rows of them fit 14 lines, 10 rows would not."""
+    window, _ = fake_window(14, 200)
+    sizes = []
+    monkeypatch.setattr(play.Display, "_tile", lambda self, x, y, tile, size, is_held: sizes.append(size))
+    play.Display(window, fake_curses(has_colors=lambda: False)).draw(on(bridge, BOARD))
+    assert sizes == [(4, 2)] * 70
+
+
 def test_every_colour_is_made_once_and_with_readable_ink(bridge):
     """Tiles of two lines have their text in the upper one."""
-    made, painted = {}, {}
+    made = {}
     curses = fake_curses(
         init_pair=lambda number, *colours: made.setdefault(number, []).append(colours),
         color_pair=lambda number: 1000 + number,
     )
-    window = types.SimpleNamespace(
-        getmaxyx=lambda: (14, 200),
-        addstr=lambda y, x, *text_and_style: painted.update({(y, x): text_and_style}),
-        erase=painted.clear,
-        refresh=lambda: None,
-    )
+    window, painted = fake_window(14, 200)
     game = on(bridge, BOARD)
     display = play.Display(window, curses)
     display.draw(game)
@@ -348,13 +350,9 @@ def test_every_colour_is_made_once_and_with_readable_ink(bridge):
     ],
 )
 def test_a_small_window_says_so_as_far_as_it_can(bridge, width, shown):
-    said = []
-    window = types.SimpleNamespace(
-        getmaxyx=lambda: (3, width), addstr=lambda *given: said.append(given), erase=lambda: None,
-        refresh=lambda: None,
-    )  # fmt: skip
+    window, painted = fake_window(3, width)
     play.Display(window, fake_curses()).draw(on(bridge, BOARD))
-    assert said == [(0, 0, shown)]
+    assert painted == {(0, 0): (shown,)}
 
 
 def test_keys_do_what_the_panel_says():
@@ -365,10 +363,7 @@ def test_keys_do_what_the_panel_says():
         **{name: lambda name=name: done.append(name) for name in ("next_board", "again", "undo", "hint")},
     )  # fmt: skip
     keys = iter([*arrows, *map(ord, "awdsnruhx\fq")])
-    window = types.SimpleNamespace(
-        getch=lambda: next(keys), clear=lambda: done.append("clear"), getmaxyx=lambda: (1, 1),
-        erase=lambda: None, addstr=lambda *given: None, refresh=lambda: None,
-    )  # fmt: skip
+    window, _ = fake_window(1, 1, getch=lambda: next(keys), clear=lambda: done.append("clear"))
     play.play(window, game, fake_curses())
     ways = [LEFT, UP, RIGHT, DOWN]
     assert done == [*ways, *ways, "next_board", "again", "undo", "hint", "clear"]
@@ -377,17 +372,9 @@ def test_keys_do_what_the_panel_says():
 
 def test_without_colours_tiles_are_letters_and_reversed(bridge):
     """Floor is dots, and what is not held bars."""
-    curses = types.SimpleNamespace(
-        error=OSError, curs_set=lambda visible: None, has_colors=lambda: False, A_NORMAL=0, A_REVERSE=1
-    )
-    painted = {}
-    window = types.SimpleNamespace(
-        getmaxyx=lambda: (14, 60),
-        addstr=lambda y, x, *text_and_style: painted.update({(y, x): text_and_style}),
-        erase=painted.clear,
-        refresh=lambda: None,
-    )
+    window, painted = fake_window(14, 60)
     game = on(bridge, BOARD)
+    curses = fake_curses(has_colors=lambda: False, A_NORMAL=0, A_REVERSE=1)
     play.Display(window, curses).draw(game)
     assert painted[0, 0] == ("@ ", 1)
     assert painted[2, 0] == (". ", 0)

@@ -94,7 +94,7 @@ def test_steps_follow_from_examples():
     found = config.resolved(2490)
     assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (780, 78, 78, 39)
     found.validate()
-    for most, divisor in ((38, 26), (39, 39), (99, 78)):
+    for most, divisor in ((38, 26), (39, 39), (99, 78), (10**15, 78)):
         assert dataclasses.replace(config, log_every=most).resolved(2490).log_every == divisor
     assert config.resolved(32 * 97 - 1).log_every == 1
     config.eval_every, config.checkpoint_every, config.steps = 60, 90, 70
