@@ -108,10 +108,9 @@ def curve_figure(
             axes.set_ylim(*ylim)
         for label, x in (marks or {}).items():
             axes.axvline(x, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
-            place, anchor = _free_place(axes, x)
             axes.annotate(
-                label, (x, place), xycoords=("data", "axes fraction"), xytext=(3, 3 * (1 - 2 * place)),
-                textcoords="offset points", rotation=90, va=anchor, fontsize=7, color="#555555",
+                label, (x, _free_height(axes, x)), xycoords=("data", "axes fraction"), xytext=(3, 0),
+                textcoords="offset points", rotation=90, va="center", fontsize=7, color="#555555",
             )  # fmt: skip
         if beside:
             figure.legend(loc="outside right center")  # below the title
@@ -120,28 +119,25 @@ def curve_figure(
     return figure
 
 
-def _free_place(axes: Axes, x: float) -> tuple[float, str]:
-    """Finds where a label next to a vertical line overlaps the fewest curves.
-
-    Returns:
-        The height in axes fractions, 0 to 1, and the label's vertical alignment.
-    """
+def _free_height(axes: Axes, x: float) -> float:
+    """Returns the middle of the widest gap between curves next to a vertical line, in axes fractions."""
     left, right = axes.get_xlim()
     axes.get_ylim()  # makes Matplotlib compute the limits, which it does lazily
     places = np.linspace(x, x + 0.05 * (right - left), 3)
-    heights = []
+    curves = []
     for line in axes.lines:
         xs, ys = (np.asarray(values, dtype=float) for values in line.get_data())
         if line.get_transform() == axes.transData:  # a curve, not a mark
             order = np.argsort(xs)
             points = np.stack([places, np.interp(places, xs[order], ys[order])], axis=1)
-            heights.append(axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1])
-
-    def met(span: tuple[float, float]) -> int:
-        return sum(bool(np.any((span[0] <= h) & (h <= span[1]))) for h in heights)
-
-    spans = {(0.7, 1.0): (1.0, "top"), (0.0, 0.3): (0.0, "bottom"), (0.35, 0.65): (0.5, "center")}
-    return spans[min(spans, key=met)]
+            heights = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
+            if np.isfinite(heights).all():
+                curves.append(np.clip([heights.min(), heights.max()], 0, 1).tolist())
+    reached, gaps = 0.0, []
+    for low, high in sorted([*curves, [1.0, 1.0]]):
+        gaps.append((low - reached, (reached + low) / 2))
+        reached = max(reached, high)
+    return max(gaps)[1]
 
 
 def heatmap_figure(

@@ -46,23 +46,29 @@ def test_many_curves_differ_and_their_legend_stands_beside_the_plot():
 
 
 @pytest.mark.parametrize("ylog", [False, True])
-def test_a_mark_is_named_where_the_curves_are_not(ylog):
-    x = np.arange(1, 30)
+def test_a_mark_is_named_in_the_widest_gap_between_curves(ylog):
+    x, (low, high) = np.arange(1, 30), (0.01, 1.0)
 
-    def named_at(*ys, ylim=None):
-        curves = {f"cell {i}": (x, y) for i, y in enumerate(ys)}
+    def named_at(*ys):
+        curves = {f"cell {i}": (x, np.broadcast_to(y, x.shape)) for i, y in enumerate(ys)}
+        marks = {"trained to": 3}
         figure = plots.curve_figure(
-            curves, title="", xlabel="", ylabel="", ylog=ylog, ylim=ylim, marks={"trained to": 3}
+            curves, title="", xlabel="", ylabel="", ylog=ylog, ylim=(low, high), marks=marks
         )
         (text,) = figure.axes[0].texts
-        return text.get_verticalalignment(), text.xy  # pyrefly: ignore[missing-attribute]
+        place, height = text.xy  # pyrefly: ignore[missing-attribute]
+        assert (text.get_verticalalignment(), place) == ("center", 3)
+        return height
 
-    assert named_at(1.0 / x) == ("top", (3, 1.0))
-    assert named_at(31.0 - x) == ("bottom", (3, 0.0))
-    assert named_at(np.full(29, 0.9), ylim=(0.01, 1.0)) == ("bottom", (3, 0.0))
-    assert named_at(np.full(29, 0.02), ylim=(0.01, 1.0)) == ("top", (3, 1.0))
-    both = named_at(np.full(29, 0.015), np.full(29, 0.95), ylim=(0.01, 1.0))
-    assert both == ("center", (3, 0.5))
+    def at(y):
+        return np.log(y / low) / np.log(high / low) if ylog else (y - low) / (high - low)
+
+    assert named_at(0.9) == pytest.approx(at(0.9) / 2)
+    assert named_at(0.02) == pytest.approx((1 + at(0.02)) / 2)
+    assert named_at(0.015, 0.95) == named_at(0.95, 0.015) == pytest.approx((at(0.015) + at(0.95)) / 2)
+    assert named_at(0.9, 7.0) == named_at(0.9) == named_at(0.9, np.where(x < 9, np.nan, 0.5))  # not there
+    crossing = np.where(x <= 3, 0.011, 0.99)  # from the bottom to the top, next to the mark
+    assert named_at(crossing, 0.5) in (pytest.approx(at(0.011) / 2), pytest.approx((1 + at(0.99)) / 2))
 
 
 def test_panels_share_one_scale_and_have_row_zero_at_the_bottom():
