@@ -84,8 +84,8 @@ def triangle_attention(
     mask = checks.mask(mask, (*batch, n, 1, 1, keys), "[..., N, 1, 1, K]")
     scale = 1 / math.sqrt(depth) if scale is None else checks.positive("scale", scale)
     if 0 in (*batch, n, heads, queries):
-        empty = jnp.zeros((*batch, n, heads, queries, 1), accumulator(q, bias))
-        return TriangleAttentionOutput(jnp.zeros(q.shape, q.dtype), empty, empty)
+        empty = jnp.empty((*batch, n, heads, queries, 1), accumulator(q, bias))
+        return TriangleAttentionOutput(q, empty, empty)
     q, k, v, bias = (x.reshape(-1, *x.shape[len(batch) :]) for x in (q, k, v, bias))
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*batch, n, 1, 1, keys)).reshape(-1, n, 1, 1, keys)

@@ -179,7 +179,7 @@ def _wishes(direction, keys, wish) -> Iterator[tuple[int, list[tuple[int, int]]]
             (size, count) for count in (2, 1) for size in (8, 4, 2, 1) if size <= most and size * width >= 32
         ]
         first = [(j, stages)] if width == k else []
-        yield width, [*first, *sorted(smaller, key=lambda pair: (-min(pair[1], 2), -pair[0]))]
+        yield width, [*first, *smaller]
 
 
 def _tiling(config, sizes, narrow, mask, k, exact, recomputed, chip) -> Tiling:

@@ -26,6 +26,7 @@ from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import reference as two_reference
 from kernels.two_simplicial import tpu as two_tpu
 from kernels.two_simplicial import xla as two_xla
+from tests.kernels import jaxprs
 from tests.kernels.trans import cases as trans_cases
 from tests.kernels.trilinear import cases as trilinear_cases
 from tests.kernels.two_simplicial import cases as two_cases
@@ -55,20 +56,10 @@ REFERENCES = {
 def products(function, *arrays):
     """Operands' dtypes, the result's and the precision of every product, those inside of kernels too."""
     found = []
-
-    def visit(jaxpr):
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "dot_general":
-                dtypes = [v.aval.dtype for v in (*equation.invars, *equation.outvars)]
-                found.append((*dtypes, equation.params["precision"]))
-            for inner in jax.tree.leaves(
-                list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
-            ):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    visit(inner)
-
-    visit(jax.make_jaxpr(function)(*arrays).jaxpr)
+    for equation in jaxprs.equations(jax.make_jaxpr(function)(*arrays).jaxpr):
+        if equation.primitive.name == "dot_general":
+            dtypes = [v.aval.dtype for v in (*equation.invars, *equation.outvars)]
+            found.append((*dtypes, equation.params["precision"]))
     assert found
     return found
 

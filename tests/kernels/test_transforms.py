@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kernels import Logit, trans, trilinear_attention, two_simplicial_attention
+from tests.kernels import jaxprs
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -170,15 +171,7 @@ def test_donated_arrays():
 
 def largest(jaxpr) -> int:
     """The number of elements of the largest array in a program."""
-    sizes = [v.aval.size for equation in jaxpr.eqns for v in equation.outvars]
-    inner = [
-        getattr(value, "jaxpr", value)
-        for equation in jaxpr.eqns
-        for value in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
-        )
-    ]
-    return max([*sizes, *(largest(each) for each in inner if hasattr(each, "eqns"))], default=0)
+    return max(v.aval.size for equation in jaxprs.equations(jaxpr) for v in equation.outvars)
 
 
 def test_forward_mode_forms_no_array_over_triples():

@@ -146,6 +146,7 @@ def test_batch_axes_and_empty_ones():
             {"mask": np.ones((N, N), bool)},
             "mask: got shape (7, 7), expected one that broadcasts to [..., N, M]",
         ),
+        ({"value1": np.ones(2, np.float32)}, "value1: got shape (2,), expected"),
         ({"scale": 0.0}, "scale: got 0.0, expected a finite number greater than 0"),
         ({"implementation": "gpu"}, "implementation: got 'gpu', expected None, 'reference' or 'xla'"),
     ],

@@ -20,12 +20,13 @@ from kernels import chips, plans
 from kernels.two_simplicial import gpu, gpu_plan, gpu_tiles, pairwise, reference, shapes
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
+from tests.kernels import jaxprs
 from tests.kernels.two_simplicial import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
-NARROW = {"k": 16, "j": 4}
+NARROW = {"k": 16, "j": 4, "stages": 3}
 # With one multiprocessor a program has several pieces of work.
 INTERPRETED: Any = {"interpret": True, "chip": dataclasses.replace(chips.HOPPER, cores=1)}
 # Two tiles of queries, two of k and five steps of j, each with a tail; no two sizes are equal.
@@ -74,6 +75,15 @@ def test_signed_values_and_gradients_over_several_tiles_of_16_bits():
 def test_trilinear_values_and_gradients_with_a_mask_of_padding():
     shape = dataclasses.replace(EXAMPLES, batch=1, heads=2, keys=8)
     check(TRILINEAR, cases.arrays(shape, mask="padding"), NARROW)
+
+
+def test_logits_of_whole_tiles_without_a_mask():
+    """Whose scale is a factor of the softmax's arguments, where a restricted logit is scaled before."""
+    arrays = cases.arrays(dataclasses.replace(TILES, queries=9, keys=32))
+    out, lse = gpu.forward(UNSIGNED, *arrays, blocks={"k": 16, "j": 16}, **INTERPRETED)
+    want = cases.expected(UNSIGNED, arrays, cases.cotangent(arrays))
+    cases.check(out, want.out, 1e-5)
+    cases.check(lse, want.lse, 1e-5)
 
 
 def test_the_softmaxes_of_slices_together_are_that_of_all():
@@ -370,24 +380,5 @@ def test_both_passes_lower_for_cuda_and_keep_no_array_over_triples(monkeypatch):
     programs = lowered_memory(monkeypatch, UNSIGNED, structs(shape, jnp.bfloat16))
     for (traced, text), kernels in zip(programs, (1, 3), strict=True):
         assert text.count("stablehlo.custom_call @mosaic_gpu") == kernels
-        assert max(np.prod(v.shape) for v in _arrays(traced)) < shape.triples / 4
-
-
-def _arrays(jaxpr):
-    """Every array of a traced program outside the kernels."""
-    found = []
-
-    def visit(jaxpr):
-        for equation in jaxpr.eqns:
-            found.extend(v.aval for v in equation.outvars if hasattr(v.aval, "shape"))
-            if equation.primitive.name not in ("mpmd_map", "core_map", "pallas_call", "run_state"):
-                for inner in jax.tree.leaves(
-                    list(equation.params.values()),
-                    is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr"),
-                ):
-                    inner = getattr(inner, "jaxpr", inner)
-                    if hasattr(inner, "eqns"):
-                        visit(inner)
-
-    visit(jaxpr)
-    return found
+        outside = jaxprs.equations(traced, closed=("mpmd_map", "core_map", "pallas_call", "run_state"))
+        assert max(v.aval.size for equation in outside for v in equation.outvars) < shape.triples / 4
