@@ -76,10 +76,10 @@ class Options:
                     f"kernels: got {','.join(self.kernels) or 'none'}, expected {PORTABLE}, or some of "
                     f"{','.join(CHIPS)}"
                 )
-            needed = sorted({chip.platform for chip in self.chips})
-            if needed != sorted(set(self.platforms)):
+            needed = {chip.platform for chip in self.chips}
+            if needed != set(self.platforms):
                 raise ValueError(
-                    f"platforms: got {','.join(self.platforms)}, expected {','.join(needed)} for "
+                    f"platforms: got {','.join(self.platforms)}, expected {','.join(sorted(needed))} for "
                     f"kernels={','.join(self.kernels)}"
                 )
         if not set(self.sharding) <= {mesh_lib.AXIS, mesh_lib.MODEL_AXIS}:

@@ -56,7 +56,6 @@ def read_artifact(path: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
     Raises:
         Refused: if the file is missing, damaged, or not an artifact.
     """
-    path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -72,7 +71,7 @@ def read_artifact(path: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
     for name, wanted in listed.items():
         if name not in members or hashlib.sha256(members[name]).hexdigest() != wanted:
             raise Refused(f"{path}: damaged: the SHA-256 of {name} does not match the manifest")
-    if unknown := sorted(set(members) - set(listed)):
+    if unknown := [name for name in members if name not in listed]:
         raise Refused(f"{path}: damaged: got member {unknown[0]}, expected only members of the manifest")
     return manifest, members
 
@@ -619,7 +618,7 @@ def answer(model: Model, request: Any) -> dict[str, Any]:
             else type(request).__name__
         )
         raise Refused(f'request: got {got}, expected {{"inputs": {{NAME: array}}}} or {{"text": text}}')
-    if unknown := sorted(set(request) - {"text", "pair", "inputs", "id"}):
+    if unknown := [key for key in request if key not in ("text", "pair", "inputs", "id")]:
         raise Refused(f"request: got key {unknown[0]!r}, expected 'text', 'pair', 'inputs' or 'id'")
     echo = {"id": request["id"]} if "id" in request else {}
     if "text" in request:

@@ -30,7 +30,7 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
     config, continues = model.config, isinstance(model, FOLNetForCausalLM)
     most = config.max_position_embeddings if config.absolute_position else None
     longest = most if most is None or not continues else most - new_tokens + 1  # the last one is not read
-    if new_tokens < 1 or (longest is not None and longest < 1) or (most is not None and new_tokens > most):
+    if new_tokens < 1 or (most is not None and new_tokens > most):
         limit = "at least 1" if most is None else f"1 to {most}, the model's number of positions"
         raise ValueError(f"new_tokens: got {new_tokens}, expected {limit}")
     options = {

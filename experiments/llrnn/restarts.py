@@ -55,7 +55,6 @@ def config_of(config: Config, number: int) -> Config:
         restarts=1,
         eval_every=0,
         checkpoint_every=config.restart_steps,
-        max_seconds=0.0,
     )
 
 

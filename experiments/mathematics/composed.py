@@ -65,7 +65,7 @@ def compose(outer: str, inner: str, rng: random.Random) -> mathematics.Question:
     while True:
         (text, value), letter = _draw(inner, rng), rng.choice(string.ascii_lowercase)
         question, answer = _draw(outer, rng, {letter: value})
-        if value is not None and answer is not None:
+        if answer is not None:
             return mathematics.Question(f"Let {letter} be {text}. What is {question}?", str(answer))
 
 

@@ -147,7 +147,7 @@ def measure(
     for split, of_split in batches.items():
         names, mine = of_split.modules, processes.share(of_split)
         scores = evaluation.score(functools.partial(right, params), mine, names, split=split)
-        counts = processes.total(np.asarray([scores.modules.get(name, (0, 0)) for name in names], np.int64))
+        counts = processes.total(np.asarray([scores.modules.get(name, (0, 0)) for name in names]))
         shares = (evaluation.Share(*pair) for pair in counts.tolist())
         whole = {name: share for name, share in zip(names, shares, strict=True) if share.total}
         found[split] = evaluation.Scores(split, whole)

@@ -73,16 +73,16 @@ def _is_on_host(leaf: Any) -> bool:
 
 
 def _checksum_on_host(leaves: list[np.ndarray]) -> int:
-    total, places = np.uint32(0), np.arange(BLOCK, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    total, places = 0, np.arange(BLOCK, dtype=np.uint32) * 2 + 1
     with np.errstate(over="ignore"):  # sums are modulo 2^32
         for index, leaf in enumerate(leaves):
             words = leaf.ravel().view(f"uint{8 * min(leaf.dtype.itemsize, 4)}")
-            of_leaf = np.uint32(0)
+            of_leaf = 0
             for start in range(0, words.size, BLOCK):
                 block = words[start : start + BLOCK].astype(np.uint32)
                 place = places[: block.size] + (2 * start & 0xFFFFFFFF)
                 of_leaf += np.sum(block * place, dtype=np.uint32)
-            total += np.uint32(2 * index + 1) * of_leaf
+            total += (2 * index + 1) * of_leaf
     return int(total)
 
 

@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"(<!-- claims: (?P<spec>[^>]*?) -->\n)(?P<body>.*?)(<!-- en
 
 def number(value: float) -> str:
     """Returns a number as tables show it: three digits that count, and whole numbers with commas."""
-    if value == int(value) and abs(value) < 1e15:
+    if value == int(value):
         return f"{int(value):,}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -126,7 +126,7 @@ def table(lines: Sequence[Line], patterns: Iterable[str], columns: Iterable[str]
     parts: list[str] = sorted((name for name in names if name.startswith("@")), key=lambda part: -len(part))
     for name, line in chosen.items():
         part = next((part for part in parts if f".{part[1:]}." in f"{name}."), "")
-        groups.setdefault(f"{name}.".replace(f".{part[1:]}.", ".", 1) if part else name, {})[part] = line
+        groups.setdefault(f"{name}.".replace(f".{part[1:]}.", ".") if part else name, {})[part] = line
     rows: list[list[str]] = [headings, ["---"] * len(headings)]
     for group in groups.values():
         first = next(iter(group.values()))

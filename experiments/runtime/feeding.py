@@ -78,7 +78,7 @@ class Fed:
 
     def close(self) -> None:
         """Stops the thread that prepares batches, and waits for it."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
     def _update(self, state: TrainState, batch: PyTree) -> Callable:
         """Returns the step compiled for the shapes of a placed batch; each is compiled at most once."""

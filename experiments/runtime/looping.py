@@ -208,7 +208,7 @@ def loop(
             name or directory.path.name,
             step,
             config.steps,
-            max_seconds=max(0.0, min(limits, default=0.0)),
+            max_seconds=min(limits, default=0.0),
             quiet=quiet,
         )
         stack.callback(shown.close)

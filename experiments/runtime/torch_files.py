@@ -100,7 +100,7 @@ class Tensor:
         """
         numbers = self.storage.read()
         strides = [stride * numbers.itemsize for stride in self.strides]
-        view = np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides, writeable=False)
+        view = np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides)
         return np.array(view, order="C")
 
 
@@ -280,7 +280,7 @@ def _tensor(
             f"got a tensor of shape {shape}, strides {strides} and offset {offset}, expected it to fit the "
             f"{storage.count} numbers of its storage"
         )
-    return Tensor(storage, offset if count else 0, shape, strides)
+    return Tensor(storage, offset, shape, strides)
 
 
 def _parameter(data: Tensor, *_: Any) -> Tensor:
@@ -313,7 +313,6 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
     program = [b"\x80\x02", _DICTIONARY, b"("]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for key, (name, array) in enumerate(arrays.items()):
-            array = np.asarray(array)
             dtype = array.dtype.newbyteorder("=")
             if dtype not in storages:
                 types = ", ".join(map(str, storages))

@@ -65,6 +65,14 @@ def test_without_an_end_token_nothing_ends():
     np.testing.assert_array_equal(made, [4, 4])
 
 
+def test_tokens_have_32_bits_where_numbers_have_64():
+    with jax.enable_x64(True):
+        step, logits = counting(19, jnp.asarray([2])), jax.nn.one_hot(jnp.asarray([5]), 19)
+        tokens, _ = decoding.search(step, jnp.int32(0), logits=logits, most=3, ends=Ends(PAD))
+    assert tokens.dtype == jnp.int32
+    np.testing.assert_array_equal(tokens, [[5, EOS, EOS]])
+
+
 def test_drawing_is_as_probable_as_the_model_says():
     """Compares frequencies with the softmax at a temperature, among the words allowed by top_k and top_p."""
     logits = np.asarray([2.0, -1.0, 1.5, 0.0, 1.0, -3.0])

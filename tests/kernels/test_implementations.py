@@ -252,6 +252,16 @@ def test_every_platform_lowers_with_symbolic_sizes(calls, platform):
     assert {name for name, *_ in calls} == {"xla"}
 
 
+@pytest.mark.usefixtures("calls")
+def test_only_calls_of_known_sizes_are_collected():
+    batch = export.symbolic_shape("b")[0]
+    for size, number in ((batch, 0), (3, 1)):
+        arrays = jax.ShapeDtypeStruct((size, 8), jnp.float32), jax.ShapeDtypeStruct((8,), jnp.float32)
+        with implementations.collecting() as collected:
+            lowered(run, *arrays, platform="cuda", kind="NVIDIA H200")
+        assert len(collected) == number
+
+
 def test_a_proven_kernel_is_not_the_default_for_other_sizes_and_types(calls, proven):
     jax.jit(run)(draw(4, 11), draw(11))
     jax.jit(run)(X.astype(jnp.bfloat16), WEIGHT.astype(jnp.bfloat16))

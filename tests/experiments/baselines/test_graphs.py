@@ -154,6 +154,12 @@ def test_embedded_edges():
     np.testing.assert_array_equal(np.asarray(alone)[RELATIONS < 0], 0)
 
 
+def test_edges_of_half_precision():
+    module = EdgeEmbedding(D, R, dtype=jnp.bfloat16)
+    edges, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), jnp.asarray(RELATIONS))
+    assert (edges.dtype, variables["params"]["relations"].dtype) == (jnp.bfloat16, jnp.float32)
+
+
 def test_adjacency_of_one_relation_per_pair():
     got = adjacency_of(jnp.asarray(RELATIONS), R)
     for b, r, i, j in np.ndindex(B, R, N, N):
@@ -199,6 +205,7 @@ BAD = [
     (EDGE, {"num_heads": 3}, (EDGES,), "num_heads: got 3, expected a divisor of .* = 8"),
     (EDGE, {"norm": "none"}, (EDGES,), "norm: got 'none', expected one of 'pre', 'post'"),
     (EdgeEmbedding(D, R), {}, (RELATIONS[:, :2],), r"relations: got shape \(2, 2, 4\), expected \[B, N, N\]"),
+    (EdgeEmbedding(D, R), {}, (RELATIONS + 1,), "relations: got entries from 0 to 3, expected -1 to 2"),
     (EdgeEmbedding(D, R), {}, (RELATIONS[0],), r"relations: got shape \(4, 4\), expected \[B, N, N\]"),
     (
         EdgeEmbedding(D, R),
@@ -206,6 +213,7 @@ BAD = [
         (RELATIONS, INPUTS[:, :3]),
         r"nodes: got shape \(2, 3, 8\), expected \[B, N, I\] = ",
     ),
+    (EdgeEmbedding(D, R), {}, (RELATIONS, RELATIONS), "nodes: got dtype int32, expected floating point"),
     (GCN, {}, (INPUTS, RELATIONS), r"adjacency: got shape \(2, 4, 4\), expected \[B, R, N, N\]"),
     (
         GCN,
@@ -228,6 +236,8 @@ def test_refusals(model, fields, arguments, message):
         model.copy(**fields).init(jax.random.key(0), *map(jnp.asarray, arguments))
 
 
-def test_adjacency_of_a_single_graph_is_refused():
+def test_adjacency_of_other_relations_is_refused():
     with pytest.raises(ValueError, match=r"relations: got shape \(4, 4\), expected \[B, N, N\]"):
         adjacency_of(jnp.asarray(RELATIONS[0]), R)
+    with pytest.raises(ValueError, match=r"relations: got entries from -1 to 2, expected -1 to 1"):
+        adjacency_of(jnp.asarray(RELATIONS), R - 1)

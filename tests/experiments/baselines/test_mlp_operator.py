@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from experiments.baselines import MLPOperatorCell
 
@@ -48,6 +49,14 @@ def test_an_input_of_which_nothing_is_made_keeps_the_state():
     gradients, last = run(params)
     np.testing.assert_array_equal(last, h)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get(gradients)))
+
+
+def test_it_fits_the_loop_of_flax():
+    """Which finds the axis of time by the number of those of features."""
+    rnn = nn.RNN(MLPOperatorCell(3), return_carry=True)
+    inputs = jax.ShapeDtypeStruct((2, 5, 4), jnp.float32)
+    (last, outputs), _ = jax.eval_shape(rnn.init_with_output, jax.random.key(0), inputs)
+    assert (last.shape, outputs.shape) == ((2, 3), (2, 5, 3))
 
 
 def test_the_start():

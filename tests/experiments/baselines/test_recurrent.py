@@ -307,6 +307,8 @@ def test_a_state_keeps_its_dtype():
         carry = jax.tree.map(lambda x: x.astype(jnp.bfloat16), carry)
         (new, _), _ = jax.eval_shape(cell.init_with_output, jax.random.key(0), carry, INPUTS[:, 0])
         assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("bfloat16")}, cell
+        start = cell.copy(param_dtype=jnp.bfloat16).initialize_carry(jax.random.key(0), (B, D))
+        assert {leaf.dtype for leaf in jax.tree.leaves(start)} == {jnp.dtype("bfloat16")}, cell
 
 
 def test_a_cell_of_llrnn_fits():

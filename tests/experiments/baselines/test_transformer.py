@@ -139,6 +139,10 @@ def test_half_precision():
     assert states.dtype == jnp.bfloat16
     wide = oracles.apply(model.copy(dtype=None), variables, INPUTS)
     np.testing.assert_allclose(states.astype(np.float32), wide, atol=0.1)
+    for dtype, found in ((None, jnp.float32), (jnp.bfloat16, jnp.bfloat16)):  # of wider parameters
+        looped = LoopedTransformer(1, H, 12, dtype=dtype)
+        inputs = jax.ShapeDtypeStruct((B, N, D), jnp.bfloat16)
+        assert jax.eval_shape(looped.init_with_output, jax.random.key(0), inputs)[0].dtype == found
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,15 @@ def test_outputs_are_the_fields_of_the_class(name):
         "last_hidden_state": 1, "pooler_output": 2, "relation_hidden_state": 3, "prediction_logits": 4,
         "seq_relationship_logits": 5, "logits": 6, "start_logits": 7, "end_logits": 8,
     }  # fmt: skip
-    asked = []
+    asked: list[Any] = []
+    implementations: list[Any] = []
 
     kind: Any = encoders.ENCODERS[name]
 
     class Model(kind):
         def apply(self, variables, *inputs):
             asked.append((variables, inputs))
+            implementations.append(getattr(self.config, "trans_implementation", None))
             return SimpleNamespace(**fields)
 
     Model.__name__ = name
@@ -101,7 +103,10 @@ def test_outputs_are_the_fields_of_the_class(name):
     inputs = dict.fromkeys(("attention_mask", "token_type_ids", "input_ids"))
     inputs = {key: value for value, key in enumerate(inputs)}
     found = model.function({"b": 2}, inputs)
-    assert asked == [({"params": {"b": 2}}, (2, 1, 0))]
+    assert model.with_kernels is not None
+    assert model.with_kernels(("gpu", "tpu"))({"b": 2}, inputs) == found
+    assert asked == [({"params": {"b": 2}}, (2, 1, 0))] * 2
+    assert implementations == [FOLNET.trans_implementation, ("gpu", "tpu")]
     wanted = {
         "FOLNet": {"last_hidden_state": 1, "pooler_output": 2, "relation_hidden_state": 3},
         "FOLNetForPreTraining": {"prediction_logits": 4, "seq_relationship_logits": 5},
@@ -116,6 +121,29 @@ def test_outputs_are_the_fields_of_the_class(name):
     choices = ("choices",) if name == "FOLNetForMultipleChoice" else ()
     assert {one.shape for one in model.inputs.values()} == {("batch", *choices, "length")}
     assert (model.shortest, model.longest, model.lengths) == (2, None, (12,))
+
+
+@pytest.mark.parametrize(
+    ("positions", "absolute", "length"), [(500, True, 128), (20, True, 20), (500, False, 128)]
+)
+def test_lengths_are_those_that_positions_leave_room_for(positions, absolute, length):
+    config = TRANSFORMER.replace(max_position_embeddings=positions, absolute_position=absolute)
+    model = encoders.of_encoder(encoders.ENCODERS["Transformer"](config), {})
+    assert (model.lengths, model.longest) == ((length,), positions if absolute else None)
+    assert model.with_kernels is None
+
+
+def test_a_directory_is_opened_with_its_parameters_and_vocabulary(tmp_path):
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(10, 109))])
+    assert tokenizer.vocab_size == FOLNET.vocab_size
+    model = encoders.FOLNetForSequenceClassification(FOLNET)
+    params = small_exports.drawn(model, jnp.zeros((1, 4), jnp.int32), seed=0)
+    model.save_pretrained(tmp_path, params)
+    tokenizer.save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    assert opened.kind == "encoder (FOLNetForSequenceClassification)"
+    jax.tree.map(np.testing.assert_array_equal, opened.params, params)
+    assert (opened.text or {})["vocabulary"] == list(tokenizer.vocabulary)
 
 
 @pytest.mark.slow

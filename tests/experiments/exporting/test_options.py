@@ -13,6 +13,10 @@ from experiments.exporting.options import CHIPS, Options
         ({"kernels": ()}, "kernels: got none, expected portable"),
         ({"kernels": ("portable", "h200")}, "kernels: got portable,h200, expected portable, or some of"),
         ({"kernels": ("h200",)}, "platforms: got cpu,cuda,tpu, expected cuda for kernels=h200"),
+        (
+            {"kernels": ("v5e", "h200"), "platforms": ("cpu",)},
+            "platforms: got cpu, expected cuda,tpu for kernels=v5e,h200",
+        ),
         ({"sharding": {"rows": 2}}, "sharding: got axes rows, expected some of data, model"),
         ({"sharding": {"data": 0}}, "expected sizes of at least 1"),
         ({"lengths": (0,)}, "expected sizes of at least 1"),

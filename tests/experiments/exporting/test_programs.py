@@ -18,6 +18,14 @@ def test_a_program_for_each_length_with_a_free_batch():
         assert shapes == [f"(batch,{length})", "(batch,)"]
 
 
+def test_one_input_with_a_length_is_enough():
+    ids, mask = SUMS.inputs.values()
+    model = dataclasses.replace(
+        SUMS, inputs={"ids": ids, "mask": dataclasses.replace(mask, shape=("batch", 1))}
+    )
+    assert list(programs.export_programs(model, Options(lengths=(3,)))) == [3]
+
+
 def test_a_length_may_be_free_within_bounds():
     def compares(params, inputs):
         if inputs["ids"].shape[1] > 16:

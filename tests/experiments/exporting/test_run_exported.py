@@ -9,6 +9,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -148,7 +149,7 @@ def test_shorter_inputs_are_filled_up_and_their_padding_is_not_seen(model):
     assert [program.length for program in model.programs] == [4, 8]
 
 
-def test_the_derivative_is_that_of_the_function(model):
+def test_the_derivative_is_that_of_the_function(model, monkeypatch):
     ids = np.arange(8, dtype=np.int32).reshape(2, 4)
     cotangents = {"each": np.full((2, 4), 3.0), "total": np.array([1.0, -1.0])}
     found = model.gradient({"ids": ids}, cotangents)
@@ -161,6 +162,71 @@ def test_the_derivative_is_that_of_the_function(model):
         model.gradient({"ids": ids}, {"each": cotangents["each"]})
     with pytest.raises(Refused, match=r"cotangent total: got shape \(3,\), expected \(2,\)"):
         model.gradient({"ids": ids}, cotangents | {"total": np.zeros(3)})
+    monkeypatch.setitem(model.manifest, "derivative", False)
+    with pytest.raises(Refused, match="the model has no derivative; export it with --derivative"):
+        model.gradient({"ids": ids}, cotangents)
+
+
+def test_a_batch_may_be_fixed_and_the_devices_a_mesh(tmp_path):
+    path = tmp_path / "sums.jaxmodel"
+    export_model(SUMS, path, Options(batch=4, lengths=(4,), sharding={"data": 1}))
+    model = run_exported.load(path)
+    assert (model.batch_room, model.batch_step) == (4, 1)
+    ids = np.arange(12, dtype=np.int32).reshape(3, 4)
+    found = run_exported.answer(model, {"inputs": {"ids": ids.tolist()}})
+    assert found["outputs"]["total"] == [22, 54, 86]
+    with pytest.raises(Refused, match="batch: got 5 rows, expected at most 4"):
+        run_exported.answer(model, {"inputs": {"ids": [[1, 2, 3, 4]] * 5}})
+
+
+def of_inputs(symbols, **inputs):
+    """A model that computes nothing, with programs for the lengths 4 and 8."""
+    plain = {"dtype": "int32", "default": None, "pad": None, "range": None, "split": []}
+    manifest = {
+        "inputs": [{"name": name, **plain, **fields} for name, fields in inputs.items()],
+        "symbols": symbols,
+        "text": None,
+        "sharding": {"axes": {}},
+        "programs": [],
+        "weights": {"split": {}},
+    }
+    model = run_exported.Model(manifest, {}, None)
+    nothing: Any = None
+    model.programs = [run_exported.Program(length, nothing, nothing, nothing) for length in (4, 8)]
+    return model
+
+
+def test_sizes_are_bounded_and_only_lengths_are_filled_up():
+    """A batch is a multiple of the devices along data, with as many rows for each as the model asks for."""
+    model = of_inputs(
+        {"batch": (3, None), "length": (2, 5)},
+        x={"shape": ["2*batch", "length"], "pad": 7},
+        y={"shape": ["2*batch"]},
+    )
+    for rows, length in ((6, 5), (8, 2)):
+        x, y = np.ones((rows, length), np.int32), np.ones(rows, np.int32)
+        program, arrays, room = model.prepare({"x": x, "y": y})
+        assert room == (length, program.length)
+        assert (arrays["x"][:, :length] == 1).all()
+        assert (arrays["x"][:, length:] == 7).all()
+        assert arrays["x"].shape == (rows, program.length)
+        np.testing.assert_array_equal(arrays["y"], y)
+    for rows, length, message in (
+        (4, 5, "batch: got 4, expected 6 or more"),
+        (7, 5, "batch: got 7, expected a multiple of 2, the devices along data"),
+        (6, 6, "length: got 6, expected 2 to 5"),
+        (6, 1, "length: got 1, expected 2 to 5"),
+    ):
+        x, y = np.ones((rows, length), np.int32), np.ones(rows, np.int32)
+        with pytest.raises(Refused, match=message):
+            model.prepare({"x": x, "y": y})
+
+
+def test_what_cannot_be_filled_up_has_the_length_of_a_program():
+    model = of_inputs({"length": (1, None)}, x={"shape": ["length"]})
+    assert model.prepare({"x": np.ones(4, np.int32)})[2] is None
+    with pytest.raises(Refused, match="input x: got length 5, expected one of 4, 8, since it cannot be padd"):
+        model.prepare({"x": np.ones(5, np.int32)})
 
 
 @pytest.mark.parametrize(
@@ -169,8 +235,8 @@ def test_the_derivative_is_that_of_the_function(model):
         ({"id": IDS}, "inputs: got 'id', expected names among ids, mask"),
         ({"mask": IDS > 0}, "inputs: got no 'ids', expected ids"),
         ({"ids": IDS.astype(np.int64)}, "input ids: got dtype int64, expected int32"),
-        ({"ids": IDS * 20}, "input ids: got the value 120, expected 0 to 99"),
-        ({"ids": -IDS}, "input ids: got the value -6, expected 0 to 99"),
+        ({"ids": (IDS - 1) * 20}, "input ids: got the value 100, expected 0 to 99"),
+        ({"ids": IDS - 3}, "input ids: got the value -2, expected 0 to 99"),
         ({"ids": IDS[0]}, r"input ids: got shape \[3\], expected \[batch, length\]"),
         ({"ids": IDS, "mask": IDS[:1] > 0}, r"mask: got shape \[1, 3\], .* with batch = 2, with length = 3"),
         ({"ids": np.ones((1, 9), np.int32)}, "length: got 9, expected at most 8"),
@@ -195,7 +261,10 @@ def test_inputs_that_do_not_fit_are_refused_by_name(model, inputs, message):
         ({"inputs": {"ids": [[1], [2, 3]]}}, "input ids: got rows of different lengths"),
         ({"inputs": {"ids": [["a"]]}}, "input ids: got an array of <U1, expected int32"),
         ({"inputs": {"ids": [[0.5]]}}, "input ids: got an array of float64, expected int32"),
-        ({"inputs": {"ids": [[1 << 40]]}}, "input ids: got numbers out of range, expected values of int32"),
+        (
+            {"inputs": {"ids": [[1, 1 << 40]]}},
+            "input ids: got numbers out of range, expected values of int32",
+        ),
         ({"inputs": {"ids": [[1]], "mask": [[2]]}}, "input mask: got numbers out of range, .* of bool"),
         ({"inputs": {"ids": [[1]], "mask": [1]}}, r"input mask: got shape \[1\]"),
         ({"inputs": {"other": [[1]]}}, "inputs: got 'other', expected names among ids, mask"),
@@ -364,6 +433,24 @@ def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_options_of_the_command_line_are_passed_on(monkeypatch, capsys):
+    calls = []
+
+    def called(name, returned):
+        return lambda *given, **options: calls.append((name, given, options)) or returned
+
+    for name, returned in (("load", "model"), ("keep_large_blocks", True), ("answer_file", 5)):
+        monkeypatch.setattr(run_exported, name, called(name, returned))
+    given = ["--input=a.npz", "--output=b.npz", "--batch=3", "--any-version", "--keep-blocks=7"]
+    assert run_exported.main(["a.jaxmodel", *given]) == 0
+    assert calls == [
+        ("load", (Path("a.jaxmodel"),), {"any_version": True}),
+        ("keep_large_blocks", (7,), {}),
+        ("answer_file", ("model", Path("a.npz"), Path("b.npz"), 3), {}),
+    ]
+    assert capsys.readouterr().out == "b.npz: 5 results\n"
+
+
 def test_a_vocabulary_is_described_by_its_size(sums, tmp_path, capsys):
     def add(manifest):
         manifest["text"] = {"kind": "wordpieces", "vocabulary": ["[PAD]", "cat", "dog"]}
@@ -379,7 +466,7 @@ def test_a_vocabulary_is_described_by_its_size(sums, tmp_path, capsys):
 def test_weights_may_be_elsewhere(where, tmp_path):
     path = tmp_path / "sums.jaxmodel"
     export_model(dataclasses.replace(SUMS, lengths=(4,)), path, Options(weights=where, derivative=True))
-    found = run_exported.load(path)
+    found = run_exported.load(str(path))
     assert found({"ids": IDS})["total"].tolist() == [22, 40]
     separate = tmp_path / "sums.safetensors"
     assert separate.exists() == (where == "beside")

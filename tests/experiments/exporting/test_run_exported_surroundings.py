@@ -39,6 +39,7 @@ def test_as_a_module_it_starts_without_a_warning():
             "6 months .* ended on 2027-05-21; install jax==0.12.0.1",
         ),
         ("0.12.0", DAY, None),
+        ("0.12.0.0", DAY, None),
         ("0.11.1", DAY, "got 0.11.1, expected 0.12.0.1 or newer: .* 3 weeks"),
         ("0.9.0", DAY, "got 0.9.0, expected 0.12.0.1 or newer"),
     ],
@@ -58,6 +59,7 @@ def test_a_model_of_another_time_is_refused_unless_one_insists(sums, tmp_path):
     old = rewritten(sums, tmp_path / "old.jaxmodel", age)
     with pytest.raises(Refused, match=r"jax: got .*, expected 0.10.0: .* ended on 2026-01-02"):
         run_exported.load(old)
+    run_exported.load(old, today=datetime.date(2026, 1, 2))
     assert run_exported.load(old, any_version=True)({"ids": IDS})["total"].tolist() == [22, 40]
 
 
@@ -87,6 +89,15 @@ def test_other_platforms_chips_and_numbers_of_devices_are_refused(devices, messa
     else:
         with pytest.raises(Refused, match=message):
             run_exported.check_surroundings(manifest, devices)
+
+
+def test_one_device_of_several_is_enough():
+    manifest = {
+        "platforms": ["cpu"],
+        "kernels": {"chips": []},
+        "sharding": {"axes": {}, "devices": 1},
+    }
+    run_exported.check_surroundings(manifest, device(count=3))
 
 
 def test_jax_s_own_refusal_is_reported(sums, monkeypatch):

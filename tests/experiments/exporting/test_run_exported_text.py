@@ -3,6 +3,7 @@
 import types
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -73,14 +74,17 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
     assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
 
 
-def test_pieces_are_joined_as_the_tokenizer_does():
+def test_words_are_cut_and_pieces_joined_as_the_tokenizer_does():
     texts = ["the cat sees, don't you? yes!", "1.5 (no) - e-mail; a_b ... 'x'"]
     tokenizer = WordPieceTokenizer.train(texts, 60, lowercase=True)
     settings = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": True}
     codec = run_exported.WordPieces({**settings, "fills": None})
+    cut = tokenizer.ids(texts)
+    assert any(tokenizer.vocabulary[number].startswith("##") for ids in cut for number in ids)
+    assert list(map(codec.tokens, texts)) == cut
     drawn = np.random.default_rng(0).integers(5, tokenizer.vocab_size, (50, 20)).tolist()
     assert len(set("".join(tokenizer.decode(ids) for ids in drawn)) & set(".?!,")) == 4
-    for ids in [*tokenizer.ids(texts), *drawn]:
+    for ids in [*cut, *drawn]:
         assert codec.join(ids) == tokenizer.decode(ids)
 
 
@@ -99,14 +103,31 @@ def test_masks_are_filled_with_the_likeliest_words():
     inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
     assert inputs["ids"].tolist() == [[2, 1, 4, 3, 0, 0], [2, 4, 4, 3, 0, 0]]
     assert set(inputs) == {"ids", "types"}
-    logits = np.full((2, 6, 8), -30.0)  # a row more than the vocabulary has
-    logits[0, 2, 5:] = np.log([0.75, 0.25, 9.0])
+    logits = np.full((2, 6, 8), -30.0, jnp.bfloat16)  # a row more than the vocabulary has
+    logits[0, 2, 5:] = [1.0, 0.0, 9.0]
     first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
-    assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
+    assert first["masks"][0][:2] == [["cat", 0.731059], ["dog", 0.268941]]  # e / (1 + e)
     assert (len(second["masks"]), second["other"]) == (2, 2)
     assert codec.encode(["cat dog cat dog"])["ids"].tolist() == [[2, 5, 6, 5, 6, 3]]
     with pytest.raises(Refused, match="text: got 7 tokens, expected at most 6"):
         codec.encode(["cat dog cat dog cat"])
+
+
+def test_the_answer_of_a_writer_is_its_text():
+    """It reads no pairs, and its answers have no other outputs."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
+    codec = run_exported.WordPieces(
+        {
+            "vocabulary": vocabulary, "lowercase": True, "fills": None, "length": None, "writes": "tokens",
+            "masks_padding": True, "closes": True, "inputs": {"ids": "ids", "types": None, "mask": "mask"},
+        }
+    )  # fmt: skip
+    inputs = codec.encode(["cat", "dog cat"])
+    assert set(inputs) == {"ids", "mask"}
+    outputs = {"tokens": np.array([[5, 6, 3, 5], [6, 3, 0, 0]]), "count": np.array([3, 2])}
+    assert codec.decode(inputs, outputs) == [{"text": "cat dog"}, {"text": "dog"}]
+    with pytest.raises(Refused, match="pair: got a value, expected none, since this model reads no pairs"):
+        codec.encode(["cat"], ["dog"])
 
 
 class Lengths:
@@ -140,6 +161,25 @@ def test_a_text_has_one_answer_and_a_list_one_each():
         run_exported.answer(model, {"text": ["a", "b"], "pair": ["c"]})
     with pytest.raises(Refused, match=r"text: got .*, expected a string or a non-empty list of strings"):
         run_exported.answer(model, {"text": ["a", 3]})
+
+
+def test_parts_of_files_are_multiples_of_what_devices_share(tmp_path, monkeypatch):
+    """Rounded up; the last part may be shorter."""
+    model: Any = Lengths()
+    np.savez(tmp_path / "in.npz", lengths=np.arange(14).reshape(7, 2))
+    seen, run = [], run_exported.in_even_batches
+
+    def watched(model, inputs):
+        seen.append(len(inputs["lengths"]))
+        return run(model, inputs)
+
+    monkeypatch.setattr(run_exported, "in_even_batches", watched)
+    for batch, parts in ((3, [4, 3]), (100, [7])):
+        assert run_exported.answer_file(model, tmp_path / "in.npz", tmp_path / "out.npz", batch) == 7
+        assert seen == parts
+        with np.load(tmp_path / "out.npz") as found:
+            assert found["lengths"].tolist() == np.arange(14).reshape(7, 2).tolist()
+        seen.clear()
 
 
 def test_the_label_is_that_of_the_greatest_logit():

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from experiments.llrnn import train
+from experiments.llrnn import EXPERIMENT, train
 from experiments.llrnn.config import AUTHORS_TASKS, Config, get_config
-from experiments.llrnn.parts import CellConfig, TaskOptions
+from experiments.llrnn.parts import CellConfig, EncoderConfig, TaskOptions
 from experiments.runtime import releasing
 from llrnn import cells, logic, tasks
 from llrnn import model as models
@@ -83,7 +83,7 @@ def test_a_learned_coupling_is_a_table_with_restarts():
     assert len(task.held_out_pairs) == 48
     assert (config.cell.coupling, config.cell.max_power) == ("table", 5)
     assert config.further_steps == 40 * 2400
-    assert dataclasses.replace(config, restarts=1).further_steps == 0
+    assert [dataclasses.replace(config, restarts=count).further_steps for count in (1, 2)] == [0, 2 * 2400]
 
 
 def test_a_composed_coupling_learns_both_programs_of_a_nested_loop():
@@ -97,6 +97,17 @@ def test_a_composed_coupling_learns_both_programs_of_a_nested_loop():
     assert (m.coupling, n.coupling, m.temperature, n.temperature) == ("table", "table", 0.3, 0.3)
     assert (x.features, y.features) == ((0, 6), (6, 12))
     assert config.further_steps == 24 * 6000
+
+
+def test_a_card_names_what_was_trained():
+    card = EXPERIMENT.card
+    assert card is not None
+    titles = [card.title(get_config(name)) for name in ("copy", "word_problem")]
+    assert titles == [
+        "a location-addressed NTM on the task copy", "a second_order cell on the task word_problem"
+    ]  # fmt: skip
+    instead = dataclasses.replace(get_config("quick"), encoder=EncoderConfig(name="lstm"))
+    assert card.title(instead) == "the baseline lstm on the task group_powers"
 
 
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():

@@ -104,7 +104,9 @@ def test_an_encoder_is_trained_and_measured_under_its_name(monkeypatch):
     """What the training gets is traced, and only the measuring compiled."""
     handed = {}
     monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
-    assert set(train.main(config_of(name="mlp_operator"), workdir=None)) == {"mlp_operator"}
+    config = config_of(name="mlp_operator")
+    assert set(train.main(config, workdir=None, parallel="pmap")) == {"mlp_operator"}
+    assert handed["parallel"] == "pmap"
     shapes = jax.eval_shape(handed["init"], jax.random.key(0))
     assert set(shapes) == {"embed", "encoder", "outputs"}
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from experiments.llrnn import load, measures
 from experiments.llrnn.parts import CellConfig
+from llrnn import model as models
 from llrnn import tasks
+from llrnn.cells.coupling import COORDINATES
 from tests.experiments.llrnn import solved
 from tests.experiments.llrnn.small import short
 
@@ -138,6 +141,25 @@ def test_an_affine_change_of_operators_and_programs_leaves_the_powers_but_not_th
     ]
     assert found[0] == 0
     assert found[1] > 0.5
+
+
+def test_the_entropy_is_that_of_all_commands(monkeypatch):
+    """Of one, of several, but of nothing else that a cell records."""
+    chances: Any = np.array([[[1.0, 0.0], [0.5, 0.5]]], np.float32)
+    recorded = {f"m{COORDINATES}": chances, "address": chances, f"n{COORDINATES}": chances}
+    recorded[f"k{COORDINATES}"] = np.full((1, 2, 4), 0.25, np.float32)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def found(names):
+        intermediates = {name: recorded[name] for name in names}
+        output = models.RecurrentOutput(chances, chances, intermediates=intermediates)
+        monkeypatch.setattr(models, "run_with_intermediates", lambda *_: output)
+        return measures.predict_with_entropy(model, {}, chances)[1]
+
+    model = solved.CONFIG.make_model(solved.make_task())
+    one, two, four = 0.0, math.log(2), math.log(4)
+    np.testing.assert_allclose(found(tuple(recorded)), [[2 * one + four, 2 * two + four]], rtol=1e-6)
+    np.testing.assert_allclose(found(tuple(recorded)[:2]), [[one, two]], rtol=1e-6)
 
 
 def test_summary_of_counts():

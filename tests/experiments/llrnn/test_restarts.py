@@ -53,13 +53,14 @@ class Fits:
 def test_the_start_of_least_loss_continues_whatever_its_accuracy(tmp_path):
     """With its optimizer's state; the starts have seeds of their own and no evaluation."""
     fits = Fits((0.5, 0.2), (0.25, 0.5), (0.75, 0.1))
-    found = restarts.train(SMALL, tmp_path, fits)
+    found = restarts.train(dataclasses.replace(SMALL, checkpoint_every=4), tmp_path, fits)
     *starts, (last, where) = fits.calls
     results = found.results
     assert found.train_seconds == 3 * 0.5 + 2
     assert [config.seed for config, _ in starts] == [5, 5 + SEEDS_APART, 5 + 2 * SEEDS_APART]
     assert [folder for _, folder in starts] == [tmp_path / STARTS / name for name in "012"]
     assert all((c.steps, c.eval_every, c.restarts, c.init_from) == (2, 0, 1, "") for c, _ in starts)
+    assert all(c.checkpoint_every == 2 for c, _ in starts)  # at its end, from where one continues
     assert where == tmp_path
     assert (last.init_from, last.init_optimizer) == (str(tmp_path / STARTS / "1"), True)
     assert (last.steps, last.seed, last.restarts) == (4, 5, 1)
@@ -80,9 +81,10 @@ def test_no_start_follows_a_success(tmp_path):
 
 
 def test_all_starts_diverge(tmp_path):
-    """The last one's error is raised."""
+    """The last one's error is raised; not if one of them did not diverge."""
     with pytest.raises(runtime.NonFiniteLoss, match="the loss is nan at step 1"):
         restarts.train(SMALL, tmp_path, Fits(None, None, None))
+    assert restarts.train(SMALL, tmp_path, Fits((0.5, 0.2), None, None)).results["best_start"] == 0
 
 
 def test_the_end_of_a_session_ends_the_starts(tmp_path):
@@ -92,6 +94,11 @@ def test_the_end_of_a_session_ends_the_starts(tmp_path):
     assert (result.step, len(fits.calls)) == (1, 2)
     seconds = [config.session_seconds for config, _ in fits.calls]
     assert 100 >= seconds[0] > seconds[1] > 90
+
+
+def test_starts_may_be_as_short_as_a_step_and_as_long_as_the_run():
+    for steps in (1, 4):
+        dataclasses.replace(SMALL, restart_steps=steps, log_every=1, restart_accuracy=0).validate()
 
 
 @pytest.mark.parametrize(
@@ -110,8 +117,12 @@ def test_the_end_of_a_session_ends_the_starts(tmp_path):
     ],
 )
 def test_a_mistake_is_named(change, message):
+    config = dataclasses.replace(SMALL, **change)
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, **change).validate()
+        config.validate()
+    if config.restarts != 1:
+        with pytest.raises(ValueError, match=message):  # before the first start
+            train.train(config, None)
 
 
 @pytest.mark.usefixtures("compiled_quickly")

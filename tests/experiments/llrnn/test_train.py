@@ -138,13 +138,14 @@ def test_the_loss_is_the_cross_entropy_at_the_scored_steps():
 def test_a_run_is_evaluated_with_few_sequences_and_concluded_with_many(monkeypatch):
     handed = {}
     monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
-    options = dataclasses.replace(solved.CONFIG.task_options, held_out=0)  # a single split
+    # There is a single split, and the longest sequences are not the last of a set.
+    options = dataclasses.replace(solved.CONFIG.task_options, held_out=0, test_lengths=(2, 8))
     train.train(dataclasses.replace(solved.CONFIG, task_options=options), None)
     params = solved.params(confused=(1,))
     errors, results = handed["evaluate"](params), handed["conclude"](params)
-    assert set(errors) == set(results) == {f"train/error_{length}" for length in (2, 3, 5)}
+    assert set(errors) == set(results) == {f"train/error_{length}" for length in (2, 3, 8)}
     assert {result["sequences"] for result in results.values()} == {9}
-    assert results["train/error_5"]["symbols"] == 9 * 5
+    assert results["train/error_8"]["symbols"] == 9 * 8
     for name, error in errors.items():
         wrong = error * 12 * int(name.removeprefix("train/error_"))
         assert wrong == pytest.approx(round(wrong))

@@ -87,6 +87,11 @@ def test_presets_are_valid(preset):
     dataclasses.replace(get_config(preset), b1=0.0, b2=0.0).validate()
 
 
+@pytest.mark.parametrize(("attention", "chosen"), [("", None), ("xla", "xla"), ("cudnn", "cudnn")])
+def test_the_model_has_the_attention_of_its_config(attention, chosen):
+    assert dataclasses.replace(MODEL, attention=attention).make().attention_implementation == chosen
+
+
 def test_a_baseline_can_have_as_many_parameters():
     model = get_config("paper").model
     baseline = small(model=model, baseline=ModelConfig(name="transformer", filter_features=0)).for_baseline()

@@ -18,7 +18,7 @@ import pytest
 from experiments import runtime
 from experiments.mathematics import evaluate, evaluation_set, figures, load, measures
 from experiments.runtime import torch_files
-from tests.experiments.mathematics.small import talkative
+from tests.experiments.mathematics.small import MODEL, talkative
 from tests.tp_transformer.small import draw
 from tp_transformer import convert, mathematics
 from tp_transformer.evaluation import Scores, Share, exact_match
@@ -152,9 +152,34 @@ def test_an_interrupted_batch_is_completed(start, by_rule, tmp_path):
     path.write_bytes(b"".join([*lines[:3], b"{}\n", *lines[4:]]))
     with pytest.raises(ValueError, match=r"is_factor\.jsonl, line 4: damaged"):
         start(tmp_path / "whole", modules=["numbers__is_factor"])
+    path.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))
+    with pytest.raises(ValueError, match=r"is_factor\.jsonl, line 2: damaged"):
+        start(tmp_path / "whole", modules=["numbers__is_factor"])
+    path.write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(ValueError, match=r"is_factor\.jsonl: got 13 answers, expected 12"):
+        start(tmp_path / "whole", modules=["numbers__is_factor"])
     path.write_bytes(b"".join([lines[0], *lines[:0:-1]]))
     with pytest.raises(ValueError, match="got answers in another order"):
         start(tmp_path / "whole", modules=["numbers__is_factor"])
+
+
+def test_questions_are_asked_in_the_models_own_symbols(monkeypatch, tmp_path):
+    """And its answers are read in them."""
+    vocabulary = mathematics.Vocabulary.released()
+    trained = load.Trained(MODEL.make(vocabulary), {}, vocabulary)
+    source = mathematics.Generator(0, 5, ["numbers__is_factor"], ())
+    asked = source.questions("interpolate", "numbers__is_factor")
+    answers = evaluate.Answers(tmp_path / "a.jsonl", source, "interpolate", "numbers__is_factor")
+
+    def answered(model, params, batch, beams):
+        for index, row in zip(batch.index, batch.source, strict=True):
+            assert vocabulary.decode(row) == asked[index].question
+        return np.asarray(batch.target), np.ones(5, bool)
+
+    monkeypatch.setattr(measures, "answered", answered)
+    assert answers.complete(trained, 5, 1) == 5
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()[1:]]
+    assert {row["index"]: row["answer"] for row in rows} == {n: asked[n].answer for n in range(5)}
 
 
 def test_beams_and_published_files(start, weights, tmp_path):
@@ -200,6 +225,16 @@ def test_mistakes_are_reported_before_anything_is_drawn(start, tmp_path):
     (tmp_path / "thesis" / "thesis.tex").touch()
     with pytest.raises(runtime.WorkdirError, match="not empty"):
         start(tmp_path / "thesis")
+
+
+def test_modules_that_are_named_must_all_be_there():
+    """Without names, those that are there are evaluated."""
+    two = ["numbers__is_factor", "numbers__place_value"]
+    source = mathematics.Generator(0, 1, two, ())
+    assert evaluate.choose(source, two, []) == evaluate.choose(source, [], ["interpolate"])
+    assert evaluate.choose(source, two, []) == [("interpolate", name) for name in two]
+    with pytest.raises(ValueError, match="--data: got no questions of interpolate/numbers__gcd, expected"):
+        evaluate.choose(source, [*two, "numbers__gcd"], [])
 
 
 def test_other_questions_than_the_sets_are_refused(start, tmp_path, monkeypatch):

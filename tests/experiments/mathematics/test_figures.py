@@ -144,7 +144,7 @@ def test_curves_of_learning_are_the_recorded_numbers(tmp_path):
     }
 
 
-def test_the_picture_of_roles_has_what_clusters_say():
+def test_the_picture_of_roles_has_what_clusters_say(monkeypatch):
     config = small()
     trained, source = talkative(mathematics.DEFAULT), config.data.open()
     model, params = trained.model, trained.params
@@ -163,6 +163,16 @@ def test_the_picture_of_roles_has_what_clusters_say():
     assert f"3 clusters of 8 questions, {1 - clusters.inertia / clusters.total:.0%} of" in title
     config.role_clusters = 10_000
     assert figures.of_roles(config, model, params, source, "numbers__is_factor") is None
+    given = []
+
+    def clustered(*_, **chosen):
+        given.append(chosen)
+        raise ValueError
+
+    monkeypatch.setattr(figures.roles, "cluster_roles", clustered)
+    config = small(seed=5, role_head=1)
+    assert figures.of_roles(config, model, params, source, "numbers__is_factor") is None
+    assert given == [{"head": 1, "k": 3, "seed": 5}]
 
 
 def _sampled(questions, count):

@@ -28,7 +28,7 @@ def test_a_run_and_its_release_hold_the_trained_parameters(mathematics_run, tmp_
     chex.assert_trees_all_equal(trained.params, result.params)
     assert (trained.step, trained.config) == (4, dataclasses.replace(config, accumulate=1))  # as was chosen
     assert trained.questions == workdir / train.QUESTIONS
-    assert load.load(workdir, step=2).step == 2
+    assert load.load(workdir, step=2).step == open_model(workdir, step=2).source["step"] == 2
     packing.pack(workdir, train.abstract_state(config), tmp_path / "released")
     released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, result.params)
@@ -120,6 +120,9 @@ def test_a_converted_file_is_a_folder_with_the_same_model(tmp_path, monkeypatch,
     ):
         with pytest.raises(program.app.UsageError, match=message):
             program.main(["", str(tmp_path / source), str(tmp_path / target)])
+    for given in (["theirs.pt"], ["theirs.pt", "ours", "mine"]):
+        with pytest.raises(program.app.UsageError, match=f"arguments: got {len(given)}, expected 2"):
+            program.main(["", *given])
     values.reverse = True
     program.main(["", str(tmp_path / "ours"), str(tmp_path / "back.pt")])
     back = torch_files.read_state_dict(tmp_path / "back.pt")

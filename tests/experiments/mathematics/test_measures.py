@@ -120,6 +120,7 @@ def test_a_sample_is_evenly_spaced_and_never_more_than_there_is():
     five = list(measures.Sampled(source, 5).questions("interpolate", "numbers__is_factor"))
     assert five == [whole[index] for index in (0, 2, 4, 7, 9)]
     assert measures.Sampled(source, 4).modules("interpolate") == source.modules("interpolate")
+    assert list(measures.Sampled(source, 1).questions("interpolate", "numbers__is_factor")) == whole[:1]
     for count in (0, 12, 100):
         assert list(measures.Sampled(source, count).questions("interpolate", "numbers__is_factor")) == whole
 
@@ -127,7 +128,12 @@ def test_a_sample_is_evenly_spaced_and_never_more_than_there_is():
 def test_test_questions_longer_than_those_trained_on_have_room():
     assert measures.with_room(((36, 8), (54, 8))) == ((36, 8), (54, 8), (162, 32))
     assert measures.with_room(mathematics.BUCKETS) == mathematics.BUCKETS
-    assert measures.with_room(((200, 8), (300, 40))) == ((162, 32),)
+    assert measures.with_room(((54, 8), (100, 33), (163, 8), (300, 40))) == ((54, 8), (162, 32))
+
+
+def test_a_model_without_an_end_symbol_cannot_be_measured():
+    with pytest.raises(ValueError, match="model: got end None, expected the id of the end symbol"):
+        measures.end_of(small().model.make().clone(end=None))
 
 
 def test_a_summary_has_the_interval_of_every_module():
@@ -156,6 +162,19 @@ def test_batches_are_spread_over_devices_if_they_divide(monkeypatch, rows, axes)
     source, target, sharding = placed
     assert (source[0, 0], target[0, 0]) == (0, 1)
     assert (sharding.mesh, tuple(sharding.spec)) == (mesh, axes)
+
+
+def test_modules_of_which_no_question_was_asked_are_left_out(monkeypatch):
+    """As in one of several processes, whose batches have others."""
+    config = small(eval_batch_size=1)
+    tests = measures.test_batches(config, config.data.open(), 0)
+    monkeypatch.setattr(
+        measures.processes, "share", lambda batches: [batch for batch in batches if batch.module[0] == 1]
+    )
+    scores = measures.measure(lambda params, batch: jax.numpy.asarray(batch.index >= 0), None, tests)[
+        "interpolate"
+    ]
+    assert scores.modules == {config.data.modules[1]: (12, 12)}
 
 
 def test_a_batch_of_any_size_can_be_measured():

@@ -42,6 +42,7 @@ def test_information_is_the_share_of_the_entropy():
     assert probing.information(np.zeros(8, int), labels) == pytest.approx(0)
     assert probing.information(np.array([0, 0, 0, 0, 1, 1, 1, 1]), labels) == pytest.approx(1 / 1.5)
     assert probing.information(np.array([0, 1]), np.array([2, 2])) == 0
+    assert probing.information(2 * labels, 2 * labels) == pytest.approx(1)  # not all numbers occur
 
 
 @pytest.mark.parametrize("name", ["tp_transformer", "transformer"])
@@ -75,8 +76,16 @@ def test_what_is_read_is_at_digits_of_other_questions(monkeypatch):
                 row[: len(question), column] = np.asarray(getattr(found, name))
         return states
 
+    seeds, cluster = [], probing.roles.cluster
+
+    def clustered(vectors, k, *, seed):
+        seeds.append(seed)
+        return cluster(vectors, k, seed=seed)
+
     monkeypatch.setattr(probing, "vectors", labelled)
-    found = probing.read(MODEL.make(), None, questions, k=12)
+    monkeypatch.setattr(probing.roles, "cluster", clustered)
+    found = probing.read(MODEL.make(), None, questions, k=12, seed=3)
+    assert seeds == [3]
     assert found["probe/operand"] == found["probe/inverse"] == pytest.approx(1)
     assert found["probe"] == np.mean([found[f"probe/{name}"] for name in probing.READ])
     assert found["clusters"] == np.mean([found[f"clusters/{name}"] for name in probing.READ])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import runtime
 from experiments.mathematics import figures, solve, train
 from experiments.mathematics.load import load
 from tests.experiments.mathematics.small import talkative
@@ -131,8 +132,9 @@ def test_what_cannot_be_clustered_is_reported(run):
     trained = load(run)
     with pytest.raises(ValueError, match="--module: got 'numbers__gcd', expected one of 'numbers__place"):
         clusters_of(trained, module="numbers__gcd")
-    with pytest.raises(ValueError, match="head: got 5, expected 0 to 1"):
-        clusters_of(trained, head=5)
+    for head in (-1, 2):
+        with pytest.raises(ValueError, match=f"head: got {head}, expected 0 to 1"):
+            clusters_of(trained, head=head)
     with pytest.raises(ValueError, match="k: got 9999"):
         clusters_of(trained, k=9999)
     with pytest.raises(ValueError, match="clusters: got None"):
@@ -190,8 +192,15 @@ def test_the_program_answers_what_is_typed_and_reports_what_it_cannot(run, tmp_p
     assert clusters.head == 1
     (answer,) = trained.answer([QUESTION])
     assert printed[2] == f"= {answer}"
+    for name, value in {"colour": "always", "picture": None, "question": [QUESTION]}.items():
+        monkeypatch.setattr(solve.flags.FLAGS, name, value)
+    solve.main()
+    assert capsys.readouterr().out.startswith("\x1b[30;48;2;")
     monkeypatch.setattr(solve.flags.FLAGS, "question", ["1\N{MINUS SIGN}1"])
     with pytest.raises(ValueError, match="\N{MINUS SIGN}"):
+        solve.main()
+    monkeypatch.setattr(solve.flags.FLAGS, "step", 3)
+    with pytest.raises(runtime.CheckpointError, match="checkpoints/3: no such checkpoint"):
         solve.main()
 
 

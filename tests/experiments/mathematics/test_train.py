@@ -19,6 +19,7 @@ from experiments.mathematics.config import ModelConfig, get_config
 from tests import on_devices
 from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
 from tests.tp_transformer.small import draw
+from tp_transformer import mathematics
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -209,6 +210,45 @@ def test_a_session_that_ended_early_leaves_the_baseline_for_the_next(monkeypatch
     if trained == 2:
         none = ModelConfig(name="none")
         assert seen[1][0] == dataclasses.replace(config, model=baseline, baseline=none, role_head=0)
+
+
+def test_a_run_of_one_model_is_as_its_config_and_its_caller_say(monkeypatch, tmp_path):
+    """Its batches are those of the config's seed."""
+    given = {}
+    monkeypatch.setattr(train.runtime, "fit", lambda config, **fields: given.update(fields))
+    config = small(seed=3)
+    source = config.data.open()
+    train.train(config, source, tmp_path, "shard_map")
+    assert (given["parallel"], given["workdir"], given["name"]) == ("shard_map", tmp_path, "TP-Transformer")
+    names, buckets = config.data.modules, config.data.shapes()
+    batch = mathematics.Batches(source, "train", names, seed=3, batch_size=8, buckets=buckets)[1]
+    chex.assert_trees_all_equal(given["batches"](1), {"source": batch.source, "target": batch.target})
+
+
+@pytest.mark.parametrize(("train_each", "workers", "shown"), [(1500, 1, False), (1503, None, True)])
+def test_few_questions_are_drawn_without_workers_and_progress(
+    monkeypatch, tmp_path, train_each, workers, shown
+):
+    drawn = []
+    monkeypatch.setattr(train.mathematics, "generate", lambda *given, **how: drawn.append((given, how)))
+    config = with_data(train=train_each)
+    train.open_questions(config, tmp_path)
+    ((given, how),) = drawn
+    assert given == (tmp_path / train.QUESTIONS, config.data.open())
+    assert how == {"processes": workers, "show": shown}
+
+
+def test_pictures_are_drawn_by_the_first_process_where_they_can_be(monkeypatch, tmp_path):
+    finished = types.SimpleNamespace(step=4, train_seconds=1.0)
+    monkeypatch.setattr(train, "train", lambda *given: finished)
+    drawn = []
+    monkeypatch.setattr(train.figures, "draw", lambda *given: drawn.append(given))
+    for first, can in ((False, True), (True, False), (True, True)):
+        assert drawn == []
+        monkeypatch.setattr(train.runtime, "is_first", lambda first=first: first)
+        monkeypatch.setattr(train.runtime, "can_draw", lambda can=can: can)
+        train.main(small(), workdir=tmp_path)
+    assert len(drawn) == 1
 
 
 def test_drawn_questions_of_another_kind_are_not_taken(tmp_path, capsys):

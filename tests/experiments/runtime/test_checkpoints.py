@@ -5,6 +5,7 @@ import itertools
 import logging
 import shutil
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -208,6 +209,16 @@ def reference_checksum(tree):
     return total % 2**32
 
 
+@pytest.mark.parametrize(
+    ("addressable", "platforms", "on_host"),
+    [(True, ["cpu"], True), (True, ["cpu", "gpu"], False), (True, ["gpu"], False), (False, ["cpu"], False)],
+)
+def test_arrays_on_accelerators_or_of_other_processes_stay_there(addressable, platforms, on_host):
+    devices = mock.Mock(return_value={mock.Mock(platform=platform) for platform in platforms})
+    array = mock.Mock(spec=jax.Array, is_fully_addressable=addressable, devices=devices)
+    assert module._is_on_host(array) is on_host
+
+
 @pytest.mark.parametrize("where", ["host", "host, in blocks", "devices"])
 def test_checksum_is_its_definition(where, monkeypatch):
     if where == "devices":
@@ -239,3 +250,5 @@ def test_content_that_differs_from_what_was_saved_is_damage(saved, monkeypatch):
     monkeypatch.setattr(module, "checksum_with", lambda *of: computed(*of) ^ 1)
     with pytest.raises(CheckpointError, match=r"checksum mismatch"):
         reopen(saved)
+    with pytest.raises(CheckpointError, match=r"/20: the checkpoint cannot be read: .*checksum mismatch"):
+        Checkpoints(saved, every=10, keep=2).read(20, abstract_of(make_state(0)))

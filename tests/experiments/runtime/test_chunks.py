@@ -146,6 +146,8 @@ def test_a_run_continues_with_the_parts_it_began_with(tmp_path, monkeypatch):
 
     file = tmp_path / "run" / "config.json"
     recorded = json.loads(file.read_text())
+    file.write_text(json.dumps(recorded | {"accumulate": 0}))  # by a loop of one's own
+    assert chunks.resolved(quick(), tmp_path / "run", init).accumulate == 1
     del recorded["accumulate"]
     file.write_text(json.dumps(recorded))
     assert chunks.resolved(quick(), tmp_path / "run", init).accumulate == 1

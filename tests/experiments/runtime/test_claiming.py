@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import claimed  # pyrefly: ignore[missing-import]
+import numpy as np
 import pytest
 
 from experiments.runtime import claiming, claims
@@ -204,6 +205,23 @@ def test_a_session_ends_in_time_and_is_continued(uninterrupted, tmp_path):
     assert without_clock(lines) == without_clock(claims.read(uninterrupted / "out"))
 
 
+@pytest.mark.parametrize("seconds", [3.0, 2.0])
+def test_a_session_without_a_second_left_begins_no_run(seconds, tmp_path, monkeypatch):
+    """Each run takes three; a config with 0 seconds would have no limit."""
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def main(config, *, workdir):
+        clock[0] += 3
+        return claimed.simulated(dataclasses.replace(config, session_seconds=0.0), workdir=workdir)
+
+    with pytest.raises(claiming.Interrupted, match="the session's time is up"):
+        run(
+            claimed.comparison(), tmp_path, dataclasses.replace(claimed.SIMULATED, main=main), seconds=seconds
+        )
+    assert len(record_of(tmp_path).lines) == 1
+
+
 def test_finished_runs_are_not_repeated(uninterrupted, tmp_path):
     """The record alone is enough to write the lines, on a machine that never saw the runs."""
     copied(uninterrupted, tmp_path)
@@ -269,6 +287,18 @@ def test_an_edited_declaration_with_new_seeds_is_another_attempt(uninterrupted, 
     first = {line["id"]: line for line in claims.read(uninterrupted / "out")}
     assert found["slope.optimizer.attempt1"] == {**first["slope.optimizer"], "id": "slope.optimizer.attempt1"}
     assert found["slope.optimizer"]["ours"]["seeds"] == [3, 4, 5]
+    for commit in ("facade", "accede"):
+        claiming._publish(tmp_path / "out", [{**lines[0], "fixed_beforehand": commit}])
+    assert {
+        line["id"]: line["fixed_beforehand"]
+        for line in claims.read(tmp_path / "out")
+        if not line["id"].startswith("slope.optimizer.close")
+    } == {
+        "slope.optimizer": "accede",
+        "slope.optimizer.attempt1": "c0ffee",
+        "slope.optimizer.attempt2": "decade",
+        "slope.optimizer.attempt3": "facade",
+    }
 
 
 def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
@@ -300,7 +330,7 @@ def test_untracked_files_are_seen(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seeds": [7]}, r"seeds: got \[7\]"),
+        ({"seeds": [9, 1, 7]}, r"seeds: got \[7, 9\], expected some of \(0, 1, 2\)"),
         ({"data": Path("x")}, "data: got x, expected no folder"),
     ],
 )
@@ -309,6 +339,12 @@ def test_arguments_outside_the_declaration(arguments, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         run(claimed.comparison(), tmp_path, **arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_unfair_comparison_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="Adam: search: got 1 settings, expected 2"):
+        run(edited(search=({"lr": 0.1},)), tmp_path)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_data_reach_the_config_and_not_the_declaration(tmp_path):
@@ -324,17 +360,27 @@ def test_data_reach_the_config_and_not_the_declaration(tmp_path):
     configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/*/config.json")]
     assert {config["optimizer"] for config in configs} == {"sgd"}
     assert comparison.declaration()["models"][1]["config"]["optimizer"] == "adam"
+    small = dataclasses.replace(
+        comparison, with_data=lambda config, folder: dataclasses.replace(config, batch_size=0)
+    )
+    with pytest.raises(ValueError, match="batch_size: got 0, expected at least 1"):
+        run(small, tmp_path / "small", dataclasses.replace(claimed.SIMULATED, main=None), data=Path("a"))
 
 
 def test_another_number_of_parameters_is_refused(tmp_path):
     """A declared number that the run does not have is an error, not a note."""
     models = tuple(dataclasses.replace(model, parameters=100) for model in claimed.comparison().models)
-    with pytest.raises(ValueError, match="SGD: parameters: got 1 in the run, expected the declared 100"):
-        run(claimed.comparison(models=models), tmp_path)
+
+    def main(config, *, workdir):
+        params = {"slope": np.float32(3), "more": np.zeros((2, 3))}
+        return dataclasses.replace(claimed.simulated(config, workdir=workdir), params=params)
+
+    with pytest.raises(ValueError, match="SGD: parameters: got 7 in the run, expected the declared 100"):
+        run(claimed.comparison(models=models), tmp_path, dataclasses.replace(claimed.SIMULATED, main=main))
 
 
-def test_budgets_share_runs(tmp_path):
-    """Two budgets with as many steps are one run, and two runs otherwise."""
+def two_budgets(**fields):
+    """The second model makes twice as many steps in the second budget; nothing is searched."""
     first, second = claimed.comparison().models
     models = (
         dataclasses.replace(
@@ -349,11 +395,47 @@ def test_budgets_share_runs(tmp_path):
         dataclasses.replace(claim, id=f"slope.optimizer.{budget}", budget=budget)
         for budget in ("equal_steps", "equal_time")
     )
-    lines = run(claimed.comparison(models=models, claims=read, search_seeds=(), search_by=""), tmp_path)
+    return claimed.comparison(models=models, claims=read, search_seeds=(), search_by="", **fields)
+
+
+def test_budgets_share_runs(tmp_path):
+    """Two budgets with as many steps are one run, and two runs otherwise."""
+    lines = run(two_budgets(), tmp_path)
     assert [line["level"] for line in lines] == [0.975, 0.975]
     assert [line["baselines"][0]["steps"] for line in lines] == [10, 20]
     assert lines[0]["ours"] == lines[1]["ours"]
     assert sum(line["kind"] == "reported" for line in record_of(tmp_path).lines) == 9
+
+
+def test_figures_show_the_reported_runs_of_the_first_claims_budget(tmp_path, monkeypatch):
+    saved = {}
+    monkeypatch.setattr(
+        "experiments.runtime.plots.save", lambda figure, path: saved.update({path: figure}) or path
+    )
+    drawn = two_budgets(figures=lambda runs: {"slope/distance": runs})
+    run(drawn, tmp_path)
+    file = tmp_path / "out" / "slope" / "distance.png"
+    assert list(saved) == [file]
+    assert {
+        name: [(line["model"], line["kind"], line["seed"], line["steps"]) for line in lines]
+        for name, lines in saved[file].items()
+    } == {name: [(name, "reported", seed, 10) for seed in (0, 1, 2)] for name in ("SGD", "Adam")}
+    assert claiming.draw(drawn, record_of(tmp_path), tmp_path / "out") == [file]
+    assert claiming.draw(two_budgets(), record_of(tmp_path), tmp_path) == []
+    monkeypatch.setattr(claiming, "can_draw", lambda: False)
+    assert claiming.draw(drawn, record_of(tmp_path), tmp_path) == []
+
+
+def test_a_claim_names_every_machine_and_version_and_the_commit_of_the_last_run(uninterrupted):
+    comparison, record = claimed.comparison(), record_of(uninterrupted)
+    for number, line in enumerate(line for line in record.lines if line["kind"] == "reported"):
+        line["devices"]["cpus"], line["versions"]["jax"] = 9 - number, f"0.{9 - number}"
+        line["date"], line["commit"] = f"2026-01-{20 + (number + 3) % 6}", f"commit{number}"
+    chosen = claiming.choose(comparison, record)
+    line = claiming.make_line(comparison, comparison.claims[0], record, chosen)
+    assert line["hardware"] == " and ".join(f"{count} CPU cores" for count in range(4, 10))
+    assert line["versions"] == " and ".join(f"jax 0.{number}" for number in range(4, 10))
+    assert (line["date"], line["commit"]) == ("2026-01-25", "commit2")
 
 
 def test_progress_counts_runs(uninterrupted):
@@ -363,6 +445,13 @@ def test_progress_counts_runs(uninterrupted):
     ).splitlines()
     assert [row.split()[0] for row in rows] == ["slope.optimizer", "SGD", "Adam"]
     assert [row.split()[1::2] for row in rows[1:]] == [["2/2", "3/4"]] * 2
+
+
+def test_progress_shows_the_mean_of_what_the_first_claim_is_about(uninterrupted):
+    first, second = claimed.comparison().claims
+    steps = claimed.comparison(claims=(dataclasses.replace(first, value="steps"), second))
+    rows = claiming.progress_table(steps, record_of(uninterrupted)).splitlines()
+    assert [row.split()[2::2] for row in rows[1:]] == [["20", "20"]] * 2
 
 
 def test_a_damaged_record_is_named(tmp_path):

@@ -128,7 +128,8 @@ def timed(**fields):
     [
         (changed(parameters=2), r"parameters: got 2, expected 1 within 2%"),
         (changed(search=({"lr": 0.1},)), "search: got 1 settings, expected 2"),
-        (changed(search=()), "search: got 0 settings"),
+        (changed(search=()), "search: got 0 settings, expected one, or"),
+        (claimed.comparison(search_by=""), "search: got 2 settings, expected one, or"),
         (changed(steps=21), r"steps\[''\]: got 21, expected 20"),
         (changed(name="SGD"), "models"),
         (changed(search=({"lr": 0.1}, {"rate": 0.1})), "search: got 'rate', expected a field of Config"),
@@ -148,6 +149,7 @@ def timed(**fields):
         (claims_with(tests=("best",)), "tests: got {'best'}"),
         (claims_with(tests=("mean",)), "target: got None"),
         (claims_with(share=0.0), "share: got 0.0"),
+        (claims_with(share=1.1), "share: got 1.1"),
         (timed(step_seconds=None), "step_seconds"),
         (timed(step_seconds=2.0), r"steps\['equal_time'\]: got 40, expected 20"),
         (changed(steps=40, exception="larger"), r"steps\[''\]: got 40, expected 20"),
@@ -188,19 +190,17 @@ def test_updates_of_restarts_count():
         claimed.comparison(models=(dataclasses.replace(ours, steps=20), second)).check()
 
 
-def test_models_within_the_tolerance_are_equal():
-    """Two in a hundred parameters more or fewer pass, three do not."""
+@pytest.mark.parametrize("field", ["parameters", "steps"])
+def test_models_within_the_tolerance_are_equal(field):
+    """Two in a hundred parameters or steps more or fewer pass, three do not."""
     first, second = claimed.comparison().models
-    for parameters, fair in ((1020, True), (980, True), (1021, False), (979, False)):
-        models = (
-            dataclasses.replace(first, parameters=1000),
-            dataclasses.replace(second, parameters=parameters),
-        )
+    for number, fair in ((1020, True), (980, True), (1021, False), (979, False)):
+        models = (dataclasses.replace(first, **{field: 1000}), dataclasses.replace(second, **{field: number}))
         comparison = claimed.comparison(models=models)
         if fair:
             comparison.check()
         else:
-            with pytest.raises(ValueError, match="parameters"):
+            with pytest.raises(ValueError, match=field):
                 comparison.check()
 
 

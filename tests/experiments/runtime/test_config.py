@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import pytest
 import regression  # pyrefly: ignore[missing-import]
 
@@ -47,6 +48,7 @@ def test_the_defaults_are_valid():
         ({"tensorboard": 1}, "tensorboard: got 1, expected type bool"),
         ({"limit": "none"}, r"limit: got 'none', expected type float \| None"),
         ({"pair": (1,)}, r"pair: got \(1,\), expected type tuple\[int, float\]"),
+        ({"pair": ("a", 0.5)}, r"pair: got \('a', 0.5\), expected type tuple\[int, float\]"),
         ({"pair": [1, 2.0]}, "pair: got .*, expected type tuple"),
         ({"kind": "middle"}, "kind: got 'middle', expected one of 'short', 'long'"),
         ({"inner": Inner(width=WRONG["width"])}, "inner.width: got 2.5, expected type int"),
@@ -98,6 +100,13 @@ def test_a_config_is_read_from_json():
     for field, value in (("lr", {"width": 1}), ("inner", 3)):
         with pytest.raises(ValueError, match=f"{field}: got "):
             from_dict(Config, {field: value}).validate()
+
+
+def test_a_layout_for_other_devices_is_refused():
+    Config().check_layout(runtime.Layout())
+    more = jax.device_count() + 1
+    with pytest.raises(ValueError, match=f"mesh: got data:{more},model:1 for {more} devices, expected sizes"):
+        Config(batch_size=more).check_layout(runtime.Layout(data=more))
 
 
 def test_presets_are_built_anew_each_time_and_named_when_there_is_none():

@@ -1,6 +1,11 @@
 """Host batches of different shapes: when they are compiled, and what counts as compilation time."""
 
+import contextlib
+from typing import Any
+from unittest import mock
+
 import chex
+import jax
 import numpy as np
 import pytest
 import regression  # pyrefly: ignore[missing-import]
@@ -9,6 +14,8 @@ from regression_config import Config  # pyrefly: ignore[missing-import]
 from experiments.runtime import feeding
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+NOTHING: Any = None
 
 
 def batch_of(step):
@@ -60,6 +67,16 @@ def test_each_shape_is_compiled_once_when_it_is_first_met(monkeypatch):
     run(batches)
     assert compiled == [0, 1, 2]
     assert met == [0, 0, 0, 0, 1, 1, 0, 2, 1, 0, 2, 2]
+
+
+def test_each_process_feeds_its_rows_of_a_batch(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    program: Any = mock.Mock(task=mock.Mock(batch_size=16), place_batch=lambda batch: batch)
+    fed = feeding.Fed(program, lambda step: {"x": np.zeros(8 * (1 + step))}, 2)
+    with contextlib.closing(fed):
+        fed.prepare(NOTHING, 0, 1)
+        with pytest.raises(ValueError, match=r"batch\['x'\]: got shape \(16,\), .* batch_size=8"):
+            fed.prepare(NOTHING, 1, 1)
 
 
 def test_a_shape_met_late_is_compilation_not_training(monkeypatch):

@@ -74,6 +74,13 @@ def test_metrics_of_several_steps_are_ratios_of_their_sums():
     assert np.isnan(found["rare"])
 
 
+def test_metrics_are_summed_with_more_digits_than_they_have():
+    over = np.asarray([2.0**24, 1, 1], np.float32)  # 1 is too little to change the first
+    arrays: Any = {"loss": (over, np.ones(3, np.int32)), "inverse": (np.ones(3, np.int32), over)}
+    found = averages(Trace(arrays, jnp.asarray([True])))
+    assert found == {"loss": (2**24 + 2) / 3, "inverse": 3 / (2**24 + 2)}
+
+
 def test_a_run_leaves_its_record_and_summary(straight):
     workdir, result = straight
     records = metrics.read(workdir / "metrics.jsonl")
@@ -350,6 +357,10 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
         with pytest.raises(ValueError, match=message):
             fit(quick(), workdir=workdir, **arguments)
         assert not workdir.exists()
+    config = quick()
+    config.accumulate = 3
+    with pytest.raises(ValueError, match="accumulate: got 3, expected a divisor of batch_size=16, or 0"):
+        fit(config, workdir=workdir)
 
 
 def test_a_host_batch_of_the_wrong_size_is_refused():

@@ -35,7 +35,7 @@ def test_mean_interval_is_scipys(confidence):
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
-@pytest.mark.parametrize(("successes", "trials"), [(0, 4), (3, 4), (4, 4), (81, 263), (1000, 1000)])
+@pytest.mark.parametrize(("successes", "trials"), [(1, 1), (0, 4), (3, 4), (4, 4), (81, 263), (1000, 1000)])
 def test_wilson_interval_is_scipys(successes, trials, confidence):
     expected = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     low, high = intervals.wilson_interval(successes, trials, confidence)
@@ -54,7 +54,7 @@ def test_what_makes_no_sense_is_refused():
         intervals.mean_interval([1.0])
     with pytest.raises(ValueError, match="confidence: got 1"):
         intervals.mean_interval([1.0, 2.0], confidence=1)
-    for successes, trials in [(1, 0), (-1, 3), (4, 3)]:
+    for successes, trials in [(0, 0), (1, 0), (-1, 3), (4, 3)]:
         with pytest.raises(ValueError, match=f"successes: got {successes}"):
             intervals.wilson_interval(successes, trials)
     with pytest.raises(ValueError, match="confidence: got 0"):

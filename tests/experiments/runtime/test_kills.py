@@ -148,6 +148,15 @@ REFUSED = {
     "unknown mode": (["--parallel=threads"], ["jit|shard_map|pmap"]),
     "unknown flag": (["--work=here"], ["work"]),
     "not a flag": (["quick"], ["arguments: got 'quick', expected flags only"]),
+    "other devices": (["--mesh=data:3"], ["mesh: got data:3,model:1 for 3 devices, expected sizes for 1"]),
+    "an address of no run": (
+        ["--distributed=off", "--coordinator_address=host:1"],
+        ["distributed: got 'off', expected no address"],
+    ),
+    "one process too many": (
+        ["--coordinator_address=host:1", "--num_processes=2", "--process_id=3"],
+        ["process_id: got 3, expected 0 <= process_id < num_processes=2"],
+    ),
 }
 
 
@@ -163,6 +172,7 @@ ENDS = {
 BEGINS = {
     "--config=mine.py:fast --config.steps=10": "mine-fast: jit, 10",
     "--config=regression:killable --parallel=pmap": "regression-killable: pmap, 300",
+    "--config regression:killable --workdir=runs/mine": "mine: jit, 300",
     "--fsdp --config.lr=1": "regression-quick: jit fsdp, 60",
 }
 """What the stand-in of a run in `launches.py` says."""

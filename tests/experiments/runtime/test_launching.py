@@ -59,6 +59,35 @@ def test_a_misspelt_field_is_named_with_the_nearest_one():
     assert launching._unknown_field(["--config.steps=3", "--parallel=pmap"], config) is None
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.stpes=3", "--config.stpes: no such field (did you mean steps?), ex"),
+        ("--config.steps=3", "'x'"),
+    ],
+)
+def test_an_error_of_a_name_is_a_line_whatever_its_reason(capsys, flag, message):
+    config = launching.config_file(regression.EXPERIMENT, "quick")
+    with pytest.raises(SystemExit, match="2"), launching._reported_in_one_line([flag], config):
+        raise KeyError("x")
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize("value", ["other:quick", "quick:regression"])
+def test_another_experiments_preset_is_refused(value):
+    with pytest.raises(ValueError, match=f"--config: got '{value}', expected a preset, regression:PRESET or"):
+        launching.config_file(regression.EXPERIMENT, value)
+
+
+def test_a_presets_name_is_the_next_argument_or_the_same():
+    file = launching.config_file(regression.EXPERIMENT, "quick")
+    for given in (["program", "--config", "quick"], ["program", "-config", "quick", "--config.steps=3"]):
+        found = launching._with_files(regression.EXPERIMENT, given)
+        assert found == [*given[:2], file, *given[3:]]
+    assert launching._with_files(regression.EXPERIMENT, ["program", "--config"]) == ["program", "--config"]
+
+
 def test_the_last_cause_of_an_error_is_its_line():
     """What a library adds around it is left out."""
     traceback = "Traceback:\n  KeyError: 'x'\n  TypeError: one\n\nWhile that:\n ValueError: a: got 1\nthe end"

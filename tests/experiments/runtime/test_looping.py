@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,8 +30,6 @@ class Counting:
         self.pause, self.bad_at, self.calls, self.closed = pause, bad_at, [], False
 
     def abstract_state(self):
-        import jax
-
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         return Counter({"n": jax.ShapeDtypeStruct((), jnp.int32, sharding=sharding)})
 
@@ -96,6 +95,9 @@ def test_a_run_resumes_where_it_was(tmp_path):
     engine = Counting()
     runtime.loop(config(), engine, workdir=tmp_path / "run", quiet=True)
     assert engine.calls == [(4, 4), (8, 2)]
+    engine = Counting()
+    runtime.loop(config(steps=16), engine, workdir=tmp_path / "run", quiet=True)
+    assert engine.calls == [(10, 2), (12, 4)]  # up to the next multiple of the interval
 
 
 def test_a_session_ends_by_the_clock_with_everything_saved_and_the_next_continues(tmp_path):
@@ -112,6 +114,23 @@ def test_a_session_that_is_over_before_it_begins_gets_on_by_one_interval(tmp_pat
     limited = config(session_seconds=1e-6)
     for step in (4, 8, 10):
         assert runtime.loop(limited, Counting(), workdir=tmp_path / "run", quiet=True).step == step
+
+
+def test_several_processes_must_have_the_same_config_the_same_checkpoints_and_a_workdir(
+    tmp_path, monkeypatch
+):
+    compared = []
+    monkeypatch.setattr(looping.processes, "check_alike", lambda lines, error: compared.extend(lines))
+    runtime.loop(config(steps=4), Counting(), workdir=tmp_path / "run", quiet=True)
+    runtime.loop(config(steps=8), Counting(), workdir=tmp_path / "run", quiet=True)
+    assert [line for line in compared if line.startswith("steps=")] == ["steps=4", "steps=8"]
+    folder = tmp_path / "run" / "checkpoints"
+    assert [line for line in compared if "checkpoints " in line] == [
+        f"checkpoints [] in {folder}", f"checkpoints [4] in {folder}",
+    ]  # fmt: skip
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="workdir: got None, expected a directory shared by the 2 processes"):
+        runtime.loop(config(), Counting(), workdir=None, quiet=True)
 
 
 class Shown:
@@ -180,6 +199,15 @@ def test_seconds_are_counted_over_sessions_and_shown_of_this_one(tmp_path, monke
     assert shown.updates == [(4, 6.0, 2.0), (8, 22.0, 2.0), (12, 38.0, 4.0)]
     compiled = "compiled in 1.0 s"
     assert shown.notes == [compiled, "closed", "continuing from step 4", compiled, compiled, "closed"]
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(3.0, 4), (3.5, 8)])
+def test_a_session_ends_with_the_interval_in_which_its_time_is_up(seconds, step, monkeypatch):
+    """Each takes three seconds."""
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    of = config(session_seconds=seconds)
+    assert runtime.loop(of, Clocked(clock), workdir=None, quiet=True).step == step
 
 
 def test_files_are_complete_in_the_order_in_which_they_are_relied_on(tmp_path, monkeypatch):

@@ -15,6 +15,15 @@ def test_the_mesh_spans_all_devices():
     assert made.axis_types == (AxisType.Auto,)
 
 
+def test_the_axes_of_a_mesh_share_all_devices(monkeypatch):
+    made = []
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    monkeypatch.setattr(jax, "make_mesh", lambda sizes, names, axis_types: made.append((sizes, names)))
+    for layout in (mesh.Layout(), mesh.Layout(model=2), mesh.Layout(data=2, model=4)):
+        layout.mesh()
+    assert made == [((8,), ("data",)), ((4, 2), ("data", "model")), ((2, 4), ("data", "model"))]
+
+
 def test_arrays_are_split_and_scalars_copied():
     batch = {"x": np.zeros((8, 3)), "length": np.int32(4), "mask": np.zeros(8)}
     assert mesh.batch_specs(batch) == {
@@ -74,6 +83,7 @@ def test_flags_are_read():
     assert mesh.Layout.parse("jit", "model:2") == mesh.Layout("jit", 0, 2)
     assert str(mesh.Layout("jit", 4, 2, True)) == "jit data:4,model:2 fsdp"
     assert (str(mesh.Layout("pmap")), str(mesh.Layout(model=2))) == ("pmap", "jit model:2")
+    assert str(mesh.Layout(data=1)) == "jit data:1"
     layout = mesh.Layout(fsdp=True)
     assert mesh.Layout.of(layout) is layout
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from experiments import runtime
 from experiments.runtime import packing
-from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.checkpoints import Checkpoints, Restored
 from experiments.runtime.workdir import write_json
 
 STATE: dict[str, Any] = {
@@ -21,6 +21,10 @@ STATE: dict[str, Any] = {
     "board": np.asarray([[-1, 3]], np.int8),
     "half": None,
 }
+
+OTHERS = ("thesis", "notes", "figures", "letter", "abstract", "proof", "index", "tables")
+"""Names that are not sorted, and come from a set or a folder in the right order only by chance."""
+KINDS = ("rbg", "unsafe_rbg")
 
 
 def state():
@@ -92,9 +96,12 @@ def test_an_earlier_step_and_another_packing(workdir, tmp_path):
 def test_what_cannot_be_packed_or_unpacked_is_named(workdir, tmp_path):
     with pytest.raises(runtime.CheckpointError, match="got no checkpoint"):
         packing.pack(tmp_path / "nothing", abstract(), tmp_path / "folder")
+    with pytest.raises(runtime.CheckpointError, match=r"/3: no such checkpoint; available steps: none"):
+        packing.pack(tmp_path / "nothing", abstract(), tmp_path / "folder", step=3)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(runtime.WorkdirError, match=r"got 'thesis.tex', expected a packed run"):
+    for name in OTHERS:
+        (tmp_path / "other" / f"{name}.tex").touch()
+    with pytest.raises(runtime.WorkdirError, match=r"got 'abstract.tex', expected a packed run"):
         packing.pack(workdir, abstract(), tmp_path / "other")
     with pytest.raises(runtime.CheckpointError, match=r"state.safetensors: cannot be read"):
         packing.unpack(tmp_path / "other", abstract(), tmp_path / "again")
@@ -106,13 +113,27 @@ def test_what_cannot_be_packed_or_unpacked_is_named(workdir, tmp_path):
 def test_a_state_that_does_not_fit_is_named(workdir, tmp_path):
     packing.pack(workdir, abstract(), tmp_path / "folder")
     wanted = abstract()
-    wanted["more"] = wanted["board"]
-    with pytest.raises(runtime.CheckpointError, match=r"it has (no|an unexpected) .*more"):
-        packing.read_state(tmp_path / "folder", wanted)
-    wanted = abstract()
-    wanted["board"] = wanted["half"]
-    with pytest.raises(runtime.CheckpointError, match=r"board: got int8\[1, 2\], expected bfloat16\[1\]"):
-        packing.read_state(tmp_path / "folder", wanted)
+    board = wanted.pop("board")
+    for more, message in (({}, "an unexpected board"), (dict.fromkeys(OTHERS, board), "no abstract")):
+        with pytest.raises(runtime.CheckpointError, match=f"it has {message}$"):
+            packing.read_state(tmp_path / "folder", wanted | more)
+    for dtype, shape in (("int8", (2, 1)), ("uint8", (1, 2)), ("bfloat16", (1,))):
+        other = jax.ShapeDtypeStruct(shape, dtype, sharding=board.sharding)
+        with pytest.raises(runtime.CheckpointError) as caught:
+            packing.read_state(tmp_path / "folder", wanted | {"board": other})
+        assert str(caught.value).endswith(f": board: got int8[1, 2], expected {dtype}{list(shape)}")
+
+
+def test_random_keys_of_another_generator_are_refused(tmp_path):
+    """Their words look alike."""
+    drawn = {
+        kind: {"key": jax.random.wrap_key_data(jnp.arange(4, dtype=jnp.uint32), impl=kind)} for kind in KINDS
+    }
+    packing.write_state(tmp_path / packing.STATE, Restored(1, drawn["rbg"], {}))
+    with jax.default_prng_impl("rbg"):
+        assert packing.read_state(tmp_path, drawn["rbg"]).step == 1
+        with pytest.raises(runtime.CheckpointError, match=r"got random keys of key<rbg>, expected key<urbg>"):
+            packing.read_state(tmp_path, drawn["unsafe_rbg"])
 
 
 def test_a_torn_file_is_refused(workdir, tmp_path):

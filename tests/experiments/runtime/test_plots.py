@@ -33,6 +33,16 @@ def test_curves_are_drawn_with_their_labels_bands_and_marks():
     assert (axes.get_xscale(), axes.get_ylim(), axes.get_xlabel()) == ("log", (0, 2), "length")
 
 
+@pytest.mark.parametrize("places", [12, 13])
+def test_few_places_have_their_markers_and_plain_numbers(places):
+    x = 20.0 * np.arange(1, places + 1)
+    figure = plots.curve_figure({"cell": (x, 1 / x)}, title="", xlabel="", ylabel="", xlog=True)
+    (axes,) = figure.axes
+    few = places == 12
+    assert [line.get_marker() for line in axes.lines] == ["o" if few else "None"]
+    assert (len(axes.get_xticks()) == places) is few
+
+
 def test_many_curves_differ_and_their_legend_stands_beside_the_plot():
     x = np.arange(3)
     many = {f"model {number}": (x, number + x) for number in range(12)}

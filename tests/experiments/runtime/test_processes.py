@@ -255,6 +255,7 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
         (SLURM | {"SLURM_NTASKS": "1"}, None),
         ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, None),  # a batch script, not one of its tasks
         ({"OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI"),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, None),  # a pod, but not of an indexed job
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}, "Kubernetes"),
         ({"TPU_WORKER_HOSTNAMES": "t1,t2"}, "Cloud TPU"),
@@ -272,16 +273,20 @@ def test_surroundings_that_have_several_processes(environment, expected):
             ("auto", "host:1"),
             "num_processes, process_id: got none, .* coordinator_address is given",
         ),
-        (("auto", "host", 2, 0), "coordinator_address: got 'host', expected HOST:PORT"),
+        *(
+            (("auto", address, 2, 0), f"coordinator_address: got '{address}', expected HOST:PORT")
+            for address in ("host", "host:x", "8080")
+        ),
         (("auto", "host:1", 2, 2), "process_id: got 2, expected 0 <= process_id < num_processes=2"),
         (("auto", "host:1", 0, 0), "num_processes: got 0, expected at least 1"),
         (("off", "host:1", 2, 0), "distributed: got 'off', expected no address"),
         (("maybe",), "distributed: got 'maybe', expected one of 'auto', 'on', 'off'"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_before_anything_is_connected(arguments, message):
+def test_what_does_not_fit_together_is_refused_before_anything_is_connected(connected, arguments, message):
     with pytest.raises(ValueError, match=message):
         processes.connect(*arguments)
+    assert connected == []
 
 
 @pytest.fixture
@@ -334,6 +339,11 @@ def test_a_tpu_is_a_machine_with_its_library_and_its_devices(monkeypatch, tmp_pa
     there.clear()
     assert processes.surroundings_of_several({}) is None
     there.append(Path("/dev/accel0"))
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: None)
+    assert processes.surroundings_of_several({}) is None
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: there if self.name == "vfio" else [])
+    assert processes.surroundings_of_several({}) == "Cloud TPU"
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert processes.surroundings_of_several({}) is None
 
@@ -364,6 +374,18 @@ def test_a_process_that_ends_early_leaves_a_message_unless_it_said_why(monkeypat
     for word, printed in ((b".", ""), (b"", f"{command[-1]}\n")):
         done = subprocess.run(command, input=word, capture_output=True, check=True)
         assert done.stderr.decode() == printed
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [("a", "process 1: got nothing, expected b as"), ("a\nb\nc", "process 1: got c, expected nothing as")],
+)
+def test_a_setting_that_only_one_process_has_is_a_difference(monkeypatch, other, message):
+    monkeypatch.setattr(processes, "gathered_texts", lambda text: [text, other, text])
+    with pytest.raises(OSError, match=f"the 3 processes were started with .*:\n  {message} in process 0$"):
+        processes.check_alike(["a", "b"], OSError)
+    monkeypatch.setattr(processes, "gathered_texts", lambda text: [text, "b\na"])
+    processes.check_alike(["a", "b"], OSError)
 
 
 def test_a_number_of_the_environment_that_is_none_is_refused(monkeypatch):

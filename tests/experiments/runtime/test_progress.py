@@ -3,8 +3,10 @@
 import io
 import sys
 
+import jax
 import pytest
 
+from experiments.runtime import progress
 from experiments.runtime.progress import Progress
 
 
@@ -63,6 +65,18 @@ def test_few_lines_but_always_the_last(capsys):
     ]
 
 
+def test_a_line_is_as_long_after_the_last_as_was_asked(monkeypatch, capsys):
+    times = iter([100.0, 104.5, 105.0, 109.5, 110.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    shown = Progress("copy", 0, 100, every=5.0)
+    for step in (1, 2, 3, 4):
+        shown.update(step, {"loss": 1.0}, 1.0)
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "copy: step 2/100",
+        "copy: step 4/100",
+    ]
+
+
 def test_a_bar_on_a_terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -71,6 +85,12 @@ def test_a_bar_on_a_terminal(monkeypatch):
     assert "copy: continues from step 100" in text
     assert "300/300" in text
     assert "loss 0.01" in text
+
+
+def test_only_the_first_process_shows_anything(monkeypatch, capsys):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    run()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("terminal", [False, True])

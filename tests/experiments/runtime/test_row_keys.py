@@ -64,3 +64,12 @@ def test_under_vmap_every_run_has_its_own_draws():
 def test_draws_of_other_shapes_are_refused(shape):
     with pytest.raises(ValueError, match=r"key: got a draw of shape \(.*expected .* multiple of the 6 rows"):
         jax.random.uniform(row_keys.of_rows(jax.random.key(0), ROWS), shape)
+
+
+def test_draws_of_64_bits_are_refused():
+    key = row_keys.of_rows(jax.random.key(0), ROWS)
+    with (
+        jax.enable_x64(True),
+        pytest.raises(ValueError, match="key: got a draw of 64 bits, expected one of 8, "),
+    ):
+        jax.random.bits(key, (6,), jnp.uint64)

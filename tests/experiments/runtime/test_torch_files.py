@@ -63,7 +63,7 @@ def test_views_of_one_storage(write, form, protocol):
         transposed=(Tensor(storage, (4, 3), (1, 4)), table.T),
         column=(Tensor(storage, (3,), (4,), 2), table[:, 2]),
         scalar=(Tensor(storage, (), (), 7), numbers[7]),
-        empty=(Tensor(storage, (0, 4), (4, 1), 12), numbers[:0].reshape(0, 4)),
+        empty=(Tensor(storage, (0, 4), (4, 1), 99), numbers[:0].reshape(0, 4)),
         parameter=(Tensor(storage, (3, 4), (4, 1), parameter=True), table),
     )
     value = collections.OrderedDict((name, view) for name, (view, _) in views.items())
@@ -72,6 +72,7 @@ def test_views_of_one_storage(write, form, protocol):
         found = saved[name].numpy()
         assert found.shape == want.shape
         assert found.flags.owndata or found.base.flags.owndata
+        assert found.flags.c_contiguous
         np.testing.assert_array_equal(found, want)
     assert saved["whole"].storage.read() is not None
     found[0, 0] = -1  # a copy: the next reading has the file's number
@@ -109,6 +110,42 @@ def test_a_training_checkpoint(write, form):
     np.testing.assert_array_equal(saved["model"]["weight"].numpy(), np.eye(2))
     np.testing.assert_array_equal(saved["optimizer"]["state"][0]["exp_avg"].numpy(), [1, 1])
     assert saved["best_eval_loss"].numpy() == np.float32(0.25)
+
+
+def test_a_state_dict_is_the_object_or_one_of_its_parts(write):
+    """It has tensors only: a checkpoint that has some of them beside its model is none."""
+    state = {"weight": tensor(np.eye(2))}
+    part = {"loss": tensor(np.float32(1)), "step": 3}
+    for saved in (state, {**part, "model": state}, {**part, "model": part, "state_dict": state}):
+        found = torch_files.read_state_dict(write(zipped(saved)))
+        assert list(found) == ["weight"]
+        np.testing.assert_array_equal(found["weight"], np.eye(2))
+    for saved, what in ((part, "a mapping of 'loss', 'step'"), ({}, "an empty mapping"), ([part], "a list")):
+        with pytest.raises(ValueError, match=rf"saved\.pt: got {what}, expected a state dict"):
+            torch_files.read_state_dict(write(zipped(saved)))
+
+
+def test_an_old_file_has_its_storages_in_any_order(write):
+    """All that are listed must be those of the object."""
+    numbers = [np.arange(4), 4 + np.arange(4)]
+    data, keys = legacy([tensor(x) for x in numbers]), pickle.dumps(["0", "1"], 2)
+    assert data.count(keys) == 1
+    first, second = torch_files.load(write(data.replace(keys, pickle.dumps(["1", "0"], 2))))
+    np.testing.assert_array_equal([second.numpy(), first.numpy()], numbers)
+    for other in (["0"], ["0", "2"], ["0", "1", "1"], ("0", "1"), None):
+        with pytest.raises(ValueError, match="the list of storages does not match the saved object"):
+            torch_files.load(write(data.replace(keys, pickle.dumps(other, 2))))
+
+
+@pytest.mark.parametrize("other", [np.arange(5, dtype=np.int32), np.arange(4, dtype=np.float32)])
+def test_a_storage_of_an_old_file_is_one(write, other):
+    """Two references to it have the same dtype and size."""
+    program = torch_pickles._pickled(
+        [Storage(np.arange(4, dtype=np.int32)), Storage(other)], {}, True, 2
+    ).replace(b"X\x01\x00\x00\x001", b"X\x01\x00\x00\x000")
+    data = [pickle.dumps(x, 2) for x in (torch_files.LEGACY_MAGIC, torch_files.LEGACY_PROTOCOL, {})]
+    with pytest.raises(ValueError, match="storage '0' has two different dtypes or sizes"):
+        torch_files.load(write(b"".join([*data, program])))
 
 
 def test_a_view_in_an_old_file(write):

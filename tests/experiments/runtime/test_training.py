@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from experiments import runtime
-from experiments.runtime import training
+from experiments.runtime import mesh, training
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -69,6 +69,50 @@ def test_uneven_parts_are_refused(parts, rows):
     task = training.Task(0, 12, lambda key: {}, loss, optax.sgd(1.0), accumulate=parts)
     with pytest.raises(ValueError, match=f"accumulate: got {parts}"):
         training.Program(task, "jit")
+
+
+def test_a_batch_is_divided_among_the_devices_before_it_is_in_parts(monkeypatch):
+    task = training.Task(0, 12, lambda key: {}, loss, optax.sgd(1.0), accumulate=4)
+    with pytest.raises(ValueError, match="mesh: got data:3,model:1 for 3 devices"):
+        training.Program(task, mesh.Layout("jit", data=3))
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    monkeypatch.setattr(mesh.Layout, "mesh", lambda self: jax.sharding.AbstractMesh((2,), ("data",)))
+    with pytest.raises(ValueError, match="accumulate: got 4, expected a divisor of 6, the rows of"):
+        training.Program(task, "jit")
+
+
+def sampled(sample, **others):
+    """Returns a program whose batches are drawn by `sample`, and its state without numbers."""
+    params = {"w": jnp.ones((5, 8)), "v": jnp.ones((8, 3))}
+    task = training.Task(0, ROWS, lambda key: params, loss, optax.sgd(1.0), sample, **others)
+    program = training.Program(task, "jit")
+    return program, program.abstract_state()
+
+
+def test_a_batch_is_drawn_and_has_its_size():
+    """Also where the program is compiled without having been checked."""
+    for sample, message in (
+        (None, "sample: got None, expected a function when there is no batch"),
+        (lambda key, step: jax.tree.map(lambda leaf: leaf[:6] if leaf.ndim else leaf, batch()), "got shape"),
+    ):
+        program, state = sampled(sample)
+        with pytest.raises(ValueError, match=message):
+            program.compile_chunk(state, 2)
+
+
+def test_totals_are_there_when_the_loss_is_checked():
+    """They are computed from the drawn batch."""
+    parts = batch()
+    del parts["shown"]
+    given = []
+
+    def totals(drawn):
+        given.append(sorted(drawn))
+        return {"shown": jnp.float32(1)}
+
+    program, state = sampled(lambda key, step: parts, totals=totals)
+    program.check(state)
+    assert given == [["mask", "x", "y"]]
 
 
 def test_runs_of_several_seeds_share_their_programs():

@@ -1,18 +1,28 @@
 """Workdirs: ownership, rejection before anything is written, and the hash of parameters."""
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.runtime.workdir import Workdir, commit_of, config_dict, config_difference, write_json
+from experiments.runtime import processes
+from experiments.runtime.workdir import (
+    Workdir,
+    commit_of,
+    config_dict,
+    config_difference,
+    read_config,
+    write_json,
+)
 
 
 @dataclasses.dataclass
@@ -77,6 +87,24 @@ def test_another_config_is_refused_with_the_difference_unless_it_does_no_harm(tm
     assert content(tmp_path) == before
 
 
+def test_no_more_steps_where_a_schedule_depends_on_them():
+    """There the field is declared again, as one that is not free."""
+    scheduled = dataclasses.make_dataclass("Scheduled", [("steps", int, 1000)], bases=(Config,))
+    assert config_difference(config_dict(scheduled()), scheduled(steps=2000)) == [
+        "steps: got 2000, expected 1000"
+    ]
+
+
+def test_the_config_of_another_experiment_is_not_read(tmp_path):
+    named, other = (type(name, (Config,), {"experiment": name}) for name in ("named", "other"))
+    write_json(tmp_path / "config.json", config_dict(named(lr=0.3)))
+    assert read_config(named, tmp_path / "config.json").lr == 0.3
+    with pytest.raises(ValueError, match=r"config\.json: got a config of 'named', expected one of 'other'"):
+        read_config(other, tmp_path / "config.json")
+    write_json(tmp_path / "config.json", {"lr": 0.3})  # an earlier one, without a name
+    assert read_config(named, tmp_path / "config.json").lr == 0.3
+
+
 def test_fields_that_came_or_went_are_differences():
     before = config_dict(Config())
     before["momentum"] = before.pop("lr")
@@ -130,6 +158,10 @@ def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
     assert content(tmp_path) == before
     with pytest.raises(runtime.WorkdirError, match="got a file, expected a directory"):
         Workdir(tmp_path / "thesis.tex", Config())
+    for name in ("proof", "notes", "figures", "letter", "abstract"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(runtime.WorkdirError, match=r"\(abstract, figures, letter, notes, proof, \.\.\.\)"):
+        Workdir(tmp_path, Config())
 
 
 def test_a_start_that_was_killed_at_once_is_no_obstacle(tmp_path):
@@ -152,6 +184,27 @@ def test_a_run_that_another_process_begins_meanwhile_is_no_others_files(tmp_path
     (tmp_path / "config.json").unlink()
     with pytest.raises(runtime.WorkdirError, match=r"lr: got 0\.2, expected 0\.1"):
         Workdir(tmp_path, Config(lr=0.2))
+
+
+def test_a_run_that_began_and_ended_before_the_lock_keeps_its_directory(tmp_path, monkeypatch):
+    """The directory is checked again under the lock."""
+    other, lock = config_dict(Config(lr=0.2)), fcntl.flock
+
+    def begun(*arguments):
+        write_json(tmp_path / "config.json", other)
+        return lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", begun)
+    with pytest.raises(runtime.WorkdirError, match=r"lr: got 0\.1, expected 0\.2"):
+        Workdir(tmp_path, Config())
+    assert json.loads((tmp_path / "config.json").read_text()) == other
+
+
+def test_a_directory_that_another_process_does_not_see_is_named(tmp_path, monkeypatch):
+    """As if the first process had created it on a disk of its own."""
+    monkeypatch.setattr(processes, "is_first", lambda: False)
+    with pytest.raises(runtime.WorkdirError, match="does not see the workdir that process 0 has created"):
+        Workdir(tmp_path / "run", Config())
 
 
 def test_an_unreadable_config_is_refused(tmp_path):
@@ -197,11 +250,19 @@ def test_json_ends_with_a_newline_and_leaves_no_other_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
+class Layers(NamedTuple):
+    """Parameters whose order in the tree is not that of their names."""
+
+    k: Any
+    h: Any
+
+
 def test_the_digest_of_parameters_is_its_definition():
-    params = {"b": jnp.array([1.5, -2.0]), "a": {"k": jnp.array([[3]], jnp.int32), "h": jnp.bfloat16(0.5)}}
+    layers = Layers(k=jnp.array([[3]], jnp.int32), h=jnp.bfloat16(0.5))
+    params = {"b": np.array([1.5, -2.0], ">f4"), "a": layers}
     expected = hashlib.sha256()
-    expected.update(b"['a']['h'] bfloat16 []\n" + bytes([0x00, 0x3F]))
-    expected.update(b"['a']['k'] int32 [1, 1]\n" + bytes([3, 0, 0, 0]))
+    expected.update(b"['a'].h bfloat16 []\n" + bytes([0x00, 0x3F]))
+    expected.update(b"['a'].k int32 [1, 1]\n" + bytes([3, 0, 0, 0]))
     expected.update(b"['b'] float32 [2]\n" + np.array([1.5, -2.0], "<f4").tobytes())
     assert runtime.params_sha256(params) == expected.hexdigest()
 

@@ -213,7 +213,12 @@ def test_what_a_band_says_of_ranges_is_what_its_mask_says(shape, data):
     i, j, k = (slice(*r) for r in (queries, firsts, seconds))
     mask = band.allowed(position[i, None], firsts[0], position[None, k])
     np.testing.assert_array_equal(mask, seen[i, firsts[0], k])
-    assert bool(band.everywhere(queries, firsts[0], seconds)) <= bool(np.all(mask))
+    assert bool(band.everywhere(queries, firsts[0], seconds)) == bool(np.all(mask))
+    beyond = length + 1
+    assert not band.everywhere((queries[0], beyond), firsts[0], seconds)
+    assert not band.everywhere(queries, length, seconds)
+    assert not band.everywhere(queries, firsts[0], (-1, seconds[1]))
+    assert not band.everywhere(queries, firsts[0], (seconds[0], beyond))
 
     def extent(of):
         where = np.flatnonzero(of)
