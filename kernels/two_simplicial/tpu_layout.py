@@ -194,9 +194,4 @@ def value_dtype(value: Described, bilinear: Described) -> jnp.dtype:
 
 
 def _einsum(equation: str, *operands: Array) -> Array:
-    return jnp.einsum(
-        equation,
-        *operands,
-        precision=jax.lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
+    return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)

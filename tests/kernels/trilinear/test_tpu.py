@@ -256,7 +256,8 @@ def test_shapes_run_as_planned(dtype):
     for shape in (shapes.FBGEMM[1], shapes.LONG, Shape("", 1, 9000, 3, 3, 100, 300, None)):
         arrays = shaped(shape, dtype)
         outputs = jax.eval_shape(lambda *x, c=shape.config: tpu.forward(c, *x), *arrays)
-        tpu_launches.assert_planned(tpu, shape.config, arrays, outputs)
+        for blocks in (None, {"queries": 128, "second": 128})[: 1 + (shape is shapes.FBGEMM[1])]:
+            tpu_launches.assert_planned(tpu, shape.config, arrays, outputs, blocks=blocks)
 
 
 def test_every_call_inside_the_envelope_has_a_plan():

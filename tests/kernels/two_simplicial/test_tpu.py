@@ -28,16 +28,16 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
 
 # A tile smaller than the shape in both directions: several steps of every loop, and none of them whole.
-TILED = Shape("tiled", batch=2, heads=3, queries=133, keys=11, features=6, value_features=5, out_features=4)
+TILED = Shape("tiled", batch=2, heads=3, queries=133, keys=17, features=6, value_features=5, out_features=4)
 SMALL_BLOCKS = (("keys", 8), ("queries", 128))
 NARROW_BLOCKS = (("keys", 2), ("queries", 128))
 
 
 @pytest.fixture
 def narrow_tiles(monkeypatch):
-    """Tiles of 2 x 8 pairs, fewer than a chip can load: a program writes out the loop over first keys."""
+    """Tiles of 2 x 16 pairs, fewer than a chip can load: a program writes out the loop over first keys."""
     monkeypatch.setattr(tpu, "_suiting", lambda blocks, arrays: dict(blocks))
-    monkeypatch.setattr(tpu, "_partners", lambda arrays: 8)
+    monkeypatch.setattr(tpu, "_partners", lambda arrays: 16)
 
 
 # Compiling an interpreted kernel takes seconds, running it none: the compiler need not do its best.
@@ -80,9 +80,9 @@ def test_signed_values_and_gradients_of_16_bits_with_one_mask_for_all_examples()
 @pytest.mark.usefixtures("narrow_tiles")
 def test_signed_values_and_gradients_with_products_of_one_first_key_at_a_time(monkeypatch):
     monkeypatch.setattr(tpu_tiles, "PRODUCT_ROWS", 8)
-    arrays = cases.arrays(Shape("products", 1, 1, 3, 11, 3, 2, 2), mask="triangle")
+    arrays = cases.arrays(Shape("products", 1, 1, 3, 17, 3, 2, 2), mask="triangle")
     plan = tpu.plan("forward", SIGNED, *arrays, chip=tpu_launches.CHIPS[0], blocks=dict(NARROW_BLOCKS))
-    assert plan.launches[0].grid == (1, 1, 6, 2)
+    assert plan.launches[0].grid == (1, 1, 9, 2)
     check(SIGNED, arrays, 1e-5, blocks=NARROW_BLOCKS)
 
 
@@ -310,7 +310,7 @@ def test_every_call_inside_the_envelope_has_a_plan():
 
 
 def test_given_blocks_are_made_to_suit_the_call():
-    arrays = _shaped(TILED)
+    arrays = _shaped(dataclasses.replace(TILED, keys=11))
     for blocks, want in (
         ({"queries": 512, "keys": 64}, (256, 16)),
         ({"queries": 100, "keys": 3}, (128, 8)),
