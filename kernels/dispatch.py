@@ -46,6 +46,7 @@ from kernels.implementations import (
     choose,
     partitioned,
     refusal,
+    run_backend,
     unsupported,
 )
 
@@ -187,8 +188,7 @@ def _execute(
     if backend in HARDWARE:
         own = chip is not None and chip.backend == backend
         options = {"interpret": name in INTERPRETED, "chip": chip if own else chips.DEFAULT[backend]}
-    function = getattr(operation.backend(name), direction)
-    return tuple(function(config, *operands, blocks=blocks, **options))
+    return run_backend(operation, name, direction, config, operands, blocks=blocks, **options)
 
 
 def _differentiate_reference(direction, operation, config, operands) -> tuple:

@@ -232,6 +232,18 @@ def choose(
 _collected: contextvars.ContextVar[dict | None] = contextvars.ContextVar("collected", default=None)
 
 
+def run_backend(
+    operation: Operation, name: str, direction: str, config: Any, operands: Sequence[Any], **options: Any
+) -> tuple:
+    """Calls a backend: traces it for the operands.
+
+    A hand-written kernel is traced without 64 bits: it takes no arrays of as many, and Pallas no indices.
+    """
+    narrow = INTERPRETED.get(name, name) in HARDWARE
+    with jax.enable_x64(False) if narrow else contextlib.nullcontext():
+        return tuple(getattr(operation.backend(name), direction)(config, *operands, **options))
+
+
 @contextlib.contextmanager
 def collecting() -> Iterator[dict[tuple[Operation, Any, tuple], None]]:
     """Gives a dictionary whose keys are the calls with `implementation=None` that are lowered meanwhile.

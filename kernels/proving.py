@@ -352,16 +352,18 @@ def examined(
 
 def passes(call: Call, name: str, chip: chips.Chip) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Returns an implementation's forward pass, and a pass with gradients that also takes a cotangent."""
-    backend = call.operation.backend(name)
     options = {} if name == "xla" else {"interpret": False, "chip": chip}
 
+    def run(direction, *operands):
+        return implementations.run_backend(call.operation, name, direction, call.config, operands, **options)
+
     def forward(*arrays):
-        return backend.forward(call.config, *arrays, **options)
+        return run("forward", *arrays)
 
     def both(*operands):
         *arrays, cotangent = operands
         out, residual = forward(*arrays)
-        return out, *backend.backward(call.config, *arrays, out, residual, cotangent, **options)
+        return out, *run("backward", *arrays, out, residual, cotangent)
 
     return jax.jit(lambda *arrays: forward(*arrays)[0]), jax.jit(both)
 

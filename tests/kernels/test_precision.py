@@ -169,3 +169,19 @@ def test_gradients_in_bfloat16_are_as_accurate_as_those_of_the_definition(name):
         )
         for own, its, want in zip(mine, plain, exact, strict=True):
             assert own <= 2 * max(its, 1e-3 * np.linalg.norm(want)), (deviation, own, its)
+
+
+@pytest.mark.parametrize(("implementation", "platform"), [("gpu", "cuda"), ("tpu", "tpu")])
+@pytest.mark.parametrize("name", ["unsigned", "trans", "trilinear, causal"])
+def test_kernels_of_at_most_32_bits_lower_where_numbers_may_have_64(name, implementation, platform):
+    operation, config, given, masks = GRADIENTS[name]
+    arrays = [jnp.asarray(x, jnp.bfloat16) for x in given]
+
+    def gradients(*x):
+        out, pullback = jax.vjp(
+            lambda *x: dispatch.run(operation, config, *x, *masks, implementation=implementation), *x
+        )
+        return pullback(out)
+
+    with jax.enable_x64(True):
+        jax.jit(gradients).trace(*arrays).lower(lowering_platforms=(platform,))

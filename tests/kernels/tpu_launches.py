@@ -23,6 +23,7 @@ def _calls(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
             params = equation.params
+            assert not any(v.aval.dtype == bool for v in equation.invars), "Mosaic has no arrays of booleans"
             for operand in params["grid_mapping"].block_mappings:
                 _assert_inside(params["grid_mapping"].grid, operand)
             limit = params["compiler_params"].vmem_limit_bytes

@@ -39,7 +39,8 @@ ONE = dataclasses.replace(HOPPER, cores=1)
 # With room for so few tiles that the logits, du and the logits of columns are read again in every sweep.
 LITTLE = dataclasses.replace(TWO, memory=51 * 1024)
 LONG = Shape("long", 1, 1, rows=130, columns=200, outputs=130)
-LONG_CAUSAL = Shape("long, causal", 1, 1, 130, 200, 66, causal=True, row_offset=30)
+# The first row of a tile does not see its last column.
+LONG_CAUSAL = Shape("long, causal", 1, 1, 130, 200, 66, causal=True, row_offset=62)
 DIRECTIONS = ("forward", "backward")
 
 
@@ -341,6 +342,13 @@ def test_says_what_it_does_not_support(shape, dtype, reason):
     for direction in DIRECTIONS:
         with pytest.raises(plans.Refused, match=reason):
             planned(direction, shape, dtype=dtype)
+
+
+def test_two_types_are_refused():
+    kernel_logits, premise, *_ = described(RECTANGULAR)
+    other = jax.ShapeDtypeStruct(premise.shape, jnp.float16)
+    with pytest.raises(plans.Refused, match="bfloat16"):
+        gpu.plan("forward", RECTANGULAR.config, kernel_logits, other, chip=HOPPER)
 
 
 def test_symbolic_sizes_are_refused():
