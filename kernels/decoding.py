@@ -50,7 +50,7 @@ class Sampling:
         probabilities = jax.nn.softmax(logits)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
         rank = jax.random.categorical(key, jnp.where(before < self.top_p, logits, -jnp.inf))
-        return jnp.take_along_axis(symbols, rank[:, None], axis=-1)[:, 0]
+        return jnp.take_along_axis(symbols, rank[:, None], axis=-1).squeeze(-1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,7 +97,7 @@ def _uncached_step(model, params, source, hypotheses, max_length, start):
         prefix = jax.lax.dynamic_update_slice_in_dim(prefix, last[..., None], position, axis=2)
         flat = prefix.reshape(-1, max_length)
         logits = model.apply(variables, flat, encoded, mask, method="decode")
-        logits = jax.lax.dynamic_index_in_dim(logits, position, axis=1, keepdims=False)
+        logits = jax.lax.dynamic_index_in_dim(logits, position, axis=1)
         return logits.reshape(*last.shape, logits.shape[-1]), prefix
 
     return step, jnp.full((source.shape[0], hypotheses, max_length), model.pad, jnp.int32)

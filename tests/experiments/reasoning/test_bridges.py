@@ -71,6 +71,15 @@ def test_the_loss_and_the_number_of_right_answers(made):
     assert [int(part) for part in sums.metrics["accuracy"]] == [right, 4]
 
 
+def test_hidden_units_below_zero_say_nothing_of_an_entity(made):
+    params, batch, _ = made
+    last, hidden = params["Dense_1"], params["Dense_2"]
+    assert (last["bias"].shape, hidden["bias"].shape) == ((1,), (SMALL.hidden,))
+    params = {**params, "Dense_2": {**hidden, "bias": np.full_like(hidden["bias"], -1e4)}}
+    logits = quickly(bridges.BoxFinder(SMALL).apply)({"params": params}, batch["pictures"])
+    np.testing.assert_array_equal(logits, np.broadcast_to(last["bias"], logits.shape))
+
+
 @pytest.mark.parametrize(
     "change", [{"pair_logit": "trilinear"}, {"bilinear": False}, {"virtual_entities": 0}]
 )

@@ -90,6 +90,7 @@ def test_panels_share_one_scale_and_have_row_zero_at_the_bottom():
     assert [image.get_clim() for image in images] == [(0, 4), (0, 4)]
     assert all(image.origin == "lower" for image in images)
     for axes in figure.axes[:2]:
+        assert not any(line.get_visible() for line in (*axes.get_xgridlines(), *axes.get_ygridlines()))
         assert {*np.mod([*axes.get_xticks(), *axes.get_yticks()], 1)} == {0}
     np.testing.assert_array_equal(images[1].get_array(), 4 * np.eye(3, 5))
     assert [axes.get_title() for axes in figure.axes[:2]] == ["read", "write"]

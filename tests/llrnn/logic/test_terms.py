@@ -40,6 +40,8 @@ def test_names_come_from_the_python_function():
     assert str(lam(E, A, lambda push, start: push(start))) == r"\push. \start. push start"
     assert str(banged(E, lambda f: lam(A, lambda z: f(f(z))))) == r"\!f. \z. f (f z)"
     assert show(lam(A, lambda x: x), types=True) == r"\x:A[3]. x"
+    named_alike = lam(A, A, lambda x, x1: Pair(Var("x", A), Pair(x, x1)))
+    assert str(named_alike) == r"\x1. \x2. x (x) (x1 (x) x2)"
 
 
 def test_an_outer_variable_is_not_captured_by_an_inner_binder_of_the_same_name():

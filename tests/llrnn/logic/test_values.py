@@ -27,7 +27,7 @@ from llrnn.logic import (
     let_pair,
     nonlinear,
 )
-from llrnn.logic.values import add, coerce, dense, flatten, ket, scale, superpose, unflatten
+from llrnn.logic.values import PureTensors, add, coerce, dense, flatten, ket, scale, superpose, unflatten
 from tests.llrnn.logic.matrices import A, B, D, E, close, matrices, matrix
 
 
@@ -99,6 +99,9 @@ def test_superpositions_of_values_are_values(rng):
     kets = superpose(np.array([2.0, -1.0]), [ket(m), ket(n, m)])  # formal: not a ket at the sum of the points
     close(matrix(denote(logic.numeral(2, A))(kets)), 2 * m @ m - (n @ m + m @ n))
     close(matrix(denote(logic.numeral(2, A))(scale(3, ket(m)))), 3 * m @ m)
+    ((left, right),) = scale(3.0, PureTensors(((ket(m), a),))).terms
+    close(matrix(denote(logic.numeral(2, A))(left)), 3 * m @ m)
+    close(right, a)
 
 
 def test_the_matrix_of_a_callable_has_the_axes_of_its_values_first(rng):

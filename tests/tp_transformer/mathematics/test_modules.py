@@ -46,6 +46,10 @@ def test_three_names_are_suggested():
     assert hint == ", ".join(f"{letter}: a name that is long" for letter in "abc")
 
 
+def test_names_that_share_half_their_letters_are_similar():
+    assert str(unknown("name", "abcd", ["abwxyz", "abvw"])).endswith("expected a known name such as abvw")
+
+
 @pytest.mark.parametrize(
     ("split", "modules", "message"),
     [

@@ -100,6 +100,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         (b"a?\n1\nb?\n2", "line 4: got no line end, expected one; the file may be truncated"),
         (b"a?\n1\nB?\n2\n", "line 3: got 'B', expected the dataset's characters"),
         (b"a?\r\n1\r\n", "line 1: got a carriage return"),
+        (b"a?\n\xff\n", r"line 2: got '\\xff', expected"),
         (b"a?\n1\n\xc3\xa9?\n2\n", r"line 3: got '\\xc3', expected"),
         (b"a?\n1\n\n2\n", "line 3: got 0 characters in the question, expected 1 to 160"),
         (b"a?\n1\nb?\n\n", "line 4: got 0 characters in the answer, expected 1 to 30"),
