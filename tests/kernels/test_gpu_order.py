@@ -17,8 +17,7 @@ from kernels.trilinear import gpu as trilinear
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import gpu as two_simplicial
 from kernels.two_simplicial import shapes as two_simplicial_shapes
-from tests import recorded
-from tests.kernels import jaxprs
+from tests import jaxprs, recorded
 from tests.kernels.trans import cases as trans_cases
 from tests.kernels.trilinear import cases as trilinear_cases
 from tests.kernels.two_simplicial import cases as two_simplicial_cases

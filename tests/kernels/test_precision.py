@@ -26,7 +26,7 @@ from kernels.two_simplicial import gpu as two_gpu
 from kernels.two_simplicial import reference as two_reference
 from kernels.two_simplicial import tpu as two_tpu
 from kernels.two_simplicial import xla as two_xla
-from tests.kernels import jaxprs
+from tests import jaxprs
 from tests.kernels.trans import cases as trans_cases
 from tests.kernels.trilinear import cases as trilinear_cases
 from tests.kernels.two_simplicial import cases as two_cases

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels import Logit, trans, trilinear_attention, two_simplicial_attention
-from tests.kernels import jaxprs
+from tests import jaxprs
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 
 from kernels import chips
 from kernels.plans import Launch
+from tests import jaxprs
 
 CHIPS = [chips.TPUS[kind] for kind in ("TPU v5e", "TPU v5p", "TPU v6e")]
 
@@ -20,7 +21,7 @@ def run_by(function: Any, *avals: Any) -> list[Launch]:
 
 
 def _calls(jaxpr):
-    for equation in jaxpr.eqns:
+    for equation in jaxprs.equations(jaxpr, closed=("pallas_call",)):
         if equation.primitive.name == "pallas_call":
             params = equation.params
             assert not any(v.aval.dtype == bool for v in equation.invars), "Mosaic has no arrays of booleans"
@@ -28,10 +29,6 @@ def _calls(jaxpr):
                 _assert_inside(params["grid_mapping"].grid, operand)
             limit = params["compiler_params"].vmem_limit_bytes
             yield Launch(str(params["name"]), params["grid_mapping"].grid, limit)
-            continue
-        for inner in equation.params.values():
-            if isinstance(inner, ClosedJaxpr):
-                yield from _calls(inner.jaxpr)
 
 
 def _assert_inside(grid, operand):

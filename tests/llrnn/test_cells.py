@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from llrnn import cells
 from llrnn.cells import recurrent
+from tests import jaxprs
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly", "x64")
 
@@ -236,23 +237,13 @@ def test_derivatives_of_matrix_powers_of_any_kind():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), ours_second, second)
 
 
-def equations(jaxpr):
-    """Yields every equation of a jaxpr, including those inside loops and calls."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
-
-
 def test_no_power_is_formed():
     """One product computes the operator from the input, and no product has two operators as factors."""
     cell = cells.HigherOrderCell(7, max_power=5)
     x, h = jnp.ones((2, 3)), jnp.ones((2, 7))
     variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
     forward = jax.make_jaxpr(lambda v: cell.apply(v, h, x))(variables)
-    products = [e for e in equations(forward.jaxpr) if e.primitive.name == "dot_general"]
+    products = [e for e in jaxprs.equations(forward.jaxpr) if e.primitive.name == "dot_general"]
     makes_operator = [e for e in products if e.outvars[0].aval.shape in ((2, 7, 7), (2, 49))]
     takes_two = [e for e in products if all(v.aval.shape == (2, 7, 7) for v in e.invars)]
     assert len(makes_operator) == 1
@@ -299,7 +290,9 @@ def test_powers_are_computed_in_bfloat16_too():
         variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
         assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(variables))
         jaxpr = jax.make_jaxpr(lambda v: cell.apply(v, h, x)[0])(variables).jaxpr
-        products = [e.outvars[0].aval.dtype for e in equations(jaxpr) if e.primitive.name == "dot_general"]
+        products = [
+            e.outvars[0].aval.dtype for e in jaxprs.equations(jaxpr) if e.primitive.name == "dot_general"
+        ]
         assert set(products) == {jnp.dtype("bfloat16")}
         assert cell.initialize_carry(jax.random.key(0), (1, 4)).dtype == jnp.bfloat16
 

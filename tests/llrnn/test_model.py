@@ -9,6 +9,7 @@ import pytest
 from flax import linen as nn
 
 from llrnn import cells, memory, model
+from tests import jaxprs
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -48,16 +49,10 @@ def made(name):
     return model.make_cell(name, features=6, **OPTIONS.get(name, {}))
 
 
-def outside_loops(jaxpr):
-    """Yields the equations outside the bodies of loops."""
-    for equation in jaxpr.eqns:
-        yield equation
-        if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call", "remat"):
-            yield from outside_loops(equation.params["jaxpr"].jaxpr)
-
-
 def scans(closed):
-    return [equation for equation in outside_loops(closed.jaxpr) if equation.primitive.name == "scan"]
+    """Returns the loops that are not in the body of another."""
+    outside = jaxprs.equations(closed.jaxpr, closed=("scan", "while"))
+    return [equation for equation in outside if equation.primitive.name == "scan"]
 
 
 @pytest.mark.parametrize("name", model.CELLS)

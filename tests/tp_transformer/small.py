@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests import jaxprs
 from tp_transformer import TPTransformer, Transformer, convert, decoding
 
 DATA = Path(__file__).parent / "data"
@@ -96,12 +97,7 @@ def beams(model: Any, params: Any, source: Any, **options: Any) -> Any:
 
 def products(jaxpr: Any) -> list[Any]:
     """Returns the matrix products of a program, those of the programs that it calls too."""
-    found = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]
-    leaves = jax.tree.leaves([list(eqn.params.values()) for eqn in jaxpr.eqns])
-    for inner in (getattr(leaf, "jaxpr", leaf) for leaf in leaves):
-        if hasattr(inner, "eqns"):
-            found += products(inner)
-    return found
+    return [each for each in jaxprs.equations(jaxpr) if each.primitive.name == "dot_general"]
 
 
 def tokens(*shape: int, seed: int = 0, low: int = 3, high: int = 11) -> jax.Array:

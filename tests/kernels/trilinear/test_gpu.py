@@ -21,6 +21,7 @@ from kernels.trilinear import gpu, gpu_backward, gpu_layout
 from kernels.trilinear.gpu_sweep import Band
 from kernels.trilinear.reference import Config, trilinear_attention
 from kernels.trilinear.shapes import ACCELERATOR, Shape
+from tests import jaxprs
 from tests.kernels import gpu_launches
 from tests.kernels.trilinear import cases
 
@@ -176,19 +177,9 @@ def test_blocks_of_the_backward_pass_fill_the_chip(shape, of_keys, shares):
     query, key = (jax.ShapeDtypeStruct(size, jnp.bfloat16) for size in (shape.query, shape.key))
     lse = jax.ShapeDtypeStruct((shape.batch, shape.heads, shape.length), jnp.float32)
     arguments = (query, key, key, key, key, query, lse, query)
-    found = set()
-
-    def visit(jaxpr):
-        for equation in jaxpr.eqns:
-            found.update(v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape"))
-            for inner in jax.tree.leaves(
-                list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
-            ):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    visit(inner)
-
-    visit(jax.make_jaxpr(lambda *x: gpu.backward(shape.config, *x))(*arguments).jaxpr)
+    traced = jax.make_jaxpr(lambda *x: gpu.backward(shape.config, *x))(*arguments)
+    outputs = (v.aval for equation in jaxprs.equations(traced.jaxpr) for v in equation.outvars)
+    found = {aval.shape for aval in outputs if hasattr(aval, "shape")}
     assert {of_keys, shares} <= found, sorted(s for s in found if len(s) == 4)
 
 

@@ -20,7 +20,7 @@ from kernels import chips, plans
 from kernels.two_simplicial import gpu, gpu_plan, gpu_tiles, pairwise, reference, shapes
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
-from tests.kernels import jaxprs
+from tests import jaxprs
 from tests.kernels.two_simplicial import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
