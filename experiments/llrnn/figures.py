@@ -60,6 +60,7 @@ def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime
         xlog=max(task.test_lengths) > 8 * task.train_lengths[1],
         ylim=(-0.03, 1.0),
         marks={"longest in training": task.train_lengths[1]},
+        beside=len(curves) > 3,
     )
 
 

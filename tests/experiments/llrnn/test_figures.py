@@ -75,6 +75,13 @@ def test_error_by_length(longest, scale):
     assert marks == [3]
 
 
+@pytest.mark.parametrize(("splits", "beside"), [(3, False), (4, True)])
+def test_the_legend_of_many_curves_covers_none(splits, beside):
+    found = result({f"{split}/error_{n}": {"error": 0.5} for split in "abcd"[:splits] for n in (2, 12)})
+    figure = figures.error_by_length({"higher_order": solved.CONFIG}, {"higher_order": found})
+    assert bool(figure.legends) is beside
+
+
 def test_addresses_over_time():
     """A memory that always moves by one reads at 1, 2, .. and writes at -1, -2, .. around the ring."""
     cell = CellConfig(name="ntm", features=2, memory_size=6, memory_width=1, powers=(0, 1))
