@@ -35,6 +35,10 @@ from experiments.runtime.workdir import (
 )
 
 
+_unheeded = threading.Event()
+"""Set by a SIGTERM that came while a run ended."""
+
+
 class NonFiniteLoss(FloatingPointError):
     """Raised when the loss or a parameter is not finite.
 
@@ -289,12 +293,16 @@ def loop(
 def _preemption() -> Generator[threading.Event]:
     """Yields an event that the first SIGTERM sets; a second one has its usual effect.
 
+    A SIGTERM that comes while a run ends stops the next one in this process, after its first log interval.
     Python handles signals in the main thread only; in other threads the event is never set.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
+    if _unheeded.is_set():
+        _unheeded.clear()
+        event.set()
     before = signal.getsignal(signal.SIGTERM)
 
     def note(number, frame):
@@ -304,5 +312,7 @@ def _preemption() -> Generator[threading.Event]:
     signal.signal(signal.SIGTERM, note)
     try:
         yield event
+        if event.is_set():
+            _unheeded.set()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -325,6 +325,19 @@ def test_sigterm_saves_at_the_end_of_the_interval(straight, tmp_path):
     assert fit(config, workdir=tmp_path).summary["params_sha256"] == straight[1].summary["params_sha256"]
 
 
+def test_sigterm_while_a_run_ends_stops_the_next_one(tmp_path):
+    """Programs that train several models one after another stop as soon as they can."""
+
+    def last(params):
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    assert fit(quick(), workdir=tmp_path / "first", conclude=last).step == 60
+    with pytest.raises(runtime.Preempted, match="at step 10 of 60"):
+        fit(quick(), workdir=tmp_path / "second")
+    assert fit(quick(), workdir=tmp_path / "second").step == 60
+
+
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
     workdir = tmp_path / "run"
     mistakes = {
