@@ -31,9 +31,8 @@ from kernels.two_simplicial.xla_tiling import Tiling
 type Blocks = Mapping[str, int] | None
 
 # A tile that a CPU's caches hold, and one that fills an accelerator.
-CPU = tiles.Budget(triples=2**18, pairs=256, rows=2**11)
-ACCELERATOR = tiles.Budget(triples=2**24, pairs=1024, rows=2**18)
-
+CPU = tiles.Budget(triples=2**18, pairs=256, rows=2**12)
+ACCELERATOR = tiles.Budget(triples=2**24, pairs=1024, rows=2**18, strided=True)
 FEW_KEYS = 2  # the forward pass of so few needs no tiles
 
 
@@ -52,7 +51,8 @@ def forward(
     *inputs, mask = arrays
     dtype, precision = accumulator(*inputs), _precision(*inputs)
     if not blocks and inputs[1].shape[1] <= FEW_KEYS:
-        out, lse = _forward_few(config, precision, mask, *(a.astype(dtype) for a in inputs))
+        few = functools.partial(_forward_few, config, precision)
+        out, lse = _tiled(few, None, *(a.astype(dtype) for a in inputs), mask)
         return out.astype(inputs[3].dtype), lse
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
@@ -115,30 +115,36 @@ def backward(
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
-def _forward_few(config, precision, mask, query, key1, key2, value, bilinear):
+def _forward_few(config, precision, tiling, query, key1, key2, value, bilinear, mask):
     """The definition, but for the sum over pairs: a product of matrices with so few rows costs far more.
 
     With M of two (the agents' virtual entities) all triples are fewer numbers than the queries have, and
-    tiles save nothing. The backward pass is faster in tiles, small enough for the caches.
+    tiles save nothing, except for B(u, _), M E F numbers for each batch entry. The backward pass is faster in
+    tiles, small enough for the caches.
     """
-    logit = logits(config, query, key1, key2)
-    allowed = None if mask is None else mask[:, None]
-    if allowed is not None:
-        logit = jnp.where(allowed, logit, MASKED)
-    top = jax.lax.stop_gradient(jnp.max(logit, axis=(3, 4), keepdims=True))
-    weight = jnp.exp(logit - top)
-    if allowed is not None:
-        weight = jnp.where(allowed, weight, 0)
-    total = jnp.sum(weight, axis=(3, 4), keepdims=True)
+    query, key1, key2, value = _heads_first(value.dtype, query, key1, key2, value)
+    form = form_of(config)
+    groups = form.prepare(query[None], key1[None], key2, few=True)
+    crossed, queries, first = (tuple(x[0] for x in group) for group in groups[:3])
+    tile = Groups(tuple(x[0] for x in crossed), queries, first, groups.second)
+    permitted = None if mask is None else jnp.transpose(mask, (0, 2, 3, 1))[:, None]
+    raw, _ = _raw(form, jax.lax.optimization_barrier(tile), permitted)
+    logit = form.logit(raw)
+    top = jax.lax.stop_gradient(jnp.max(logit, axis=(2, 3)))
+    weight = _flat(_weights(logit, top, permitted))
+    total = jnp.sum(weight, axis=2)
     some = total > 0
     total = jnp.where(some, total, 1)
-    pairs = jnp.einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value, precision=precision)
-    weight = jnp.swapaxes(weight / total, 1, 2)
+
+    def of_chunk(arrays, bilinear, _):
+        return _pairs(precision, *arrays, *arrays, bilinear), ()
+
+    pairs, _ = _over_chunks(of_chunk, tiling, (value,), bilinear, None)
     # A barrier, or the loop of the sum would compute its factors again for every feature.
-    weight, pairs = jax.lax.optimization_barrier((weight.reshape(*weight.shape[:3], -1), _flat(pairs)))
-    out = jnp.sum(weight[..., None] * pairs[:, None], axis=3)
+    weight, pairs = jax.lax.optimization_barrier((weight / total[:, :, None], pairs))
+    out = jnp.sum(weight[..., None] * pairs[:, :, :, None], axis=2)
     lse = jnp.where(some, top + jnp.log(total), 0)
-    return out, lse[..., 0, 0]
+    return jnp.swapaxes(out, 1, 2), lse
 
 
 def _forward(config, tiling, precision, arrays, bilinear, mask):
@@ -351,7 +357,9 @@ def _over_chunks(function, tiling: Tiling, arrays, bilinear, mask):
     (batch, heads), whole = arrays[0].shape[:2], mask if mask is not None and mask.shape[0] == 1 else None
     if (batch, heads) == (tiling.batch, tiling.heads):
         return function(arrays, bilinear, mask)
-    own = () if mask is None or whole is not None else (tiles.strided(mask, 0, tiling.batch),)
+    cut = functools.partial(tiles.chunks, strided=tiling.strided)
+    joined = functools.partial(tiles.joined, strided=tiling.strided)
+    own = () if mask is None or whole is not None else (cut(mask, 0, tiling.batch),)
 
     def of_heads(xs):
         arrays, bilinear = xs
@@ -366,10 +374,10 @@ def _over_chunks(function, tiling: Tiling, arrays, bilinear, mask):
         sums = jax.tree.map(lambda x: zeros(like[0], x.shape, x.dtype), shapes)
         return jax.lax.scan(of_batch, sums, (arrays, *own))
 
-    arrays = tuple(tiles.strided(tiles.strided(a, 0, tiling.batch), 2, tiling.heads) for a in arrays)
-    sums, outputs = jax.lax.map(of_heads, (arrays, tiles.strided(bilinear, 0, tiling.heads)))
-    outputs = jax.tree.map(lambda x: tiles.unstrided(tiles.unstrided(x, 2), 0), outputs)
-    return outputs, jax.tree.map(lambda x: tiles.unstrided(x, 0), sums)
+    arrays = tuple(cut(cut(a, 0, tiling.batch), 2, tiling.heads) for a in arrays)
+    sums, outputs = jax.lax.map(of_heads, (arrays, cut(bilinear, 0, tiling.heads)))
+    outputs = jax.tree.map(lambda x: joined(joined(x, 2), 0), outputs)
+    return outputs, jax.tree.map(lambda x: joined(x, 0), sums)
 
 
 def _tiled(function, blocks: Blocks, query, key1, *arrays):
@@ -407,8 +415,9 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
         tiles.Budget(2**triples, pairs, rows)
         for triples in range(17, 27)
         for pairs in (256, 1024, 4096)
-        for rows in (2**11, 2**13, 2**18)
+        for rows in (2**12, 2**14, 2**18)
     ]
     found = dict.fromkeys(tiles.tiling(*sizes, budget) for budget in budgets)
-    candidates = [{}, *(vars(tiling) for tiling in found)]
+    names = "batch", "heads", "queries", "j"
+    candidates = [{}, *({name: getattr(tiling, name) for name in names} for tiling in found)]
     return {"forward": candidates, "backward": candidates}

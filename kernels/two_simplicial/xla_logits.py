@@ -21,7 +21,6 @@ from kernels.two_simplicial.reference import Config
 
 PRECISE = jax.lax.Precision.HIGHEST
 
-
 class Groups(NamedTuple):
     """What tiles are computed from, or the gradients of that; each a tuple of arrays."""
 
@@ -52,15 +51,14 @@ class TripleProduct:
         query: Float[Array, "T B H Q D"],
         key1: Float[Array, "S B H J D"],
         key2: Float[Array, "B H K D"],
+        *,
+        few: bool = False,
     ) -> Groups:
-        """The dot products of each tile."""
-        query = query * self.config.scale
+        """The dot products of each tile; with `few` keys as sums, since products of matrices cost more."""
+        query, dots = query * self.config.scale, _sums if few else _products
         return Groups(
-            crossed=(jnp.einsum("tbhqd,sbhjd->stbhjq", query, key1, precision=PRECISE),),
-            queries=(
-                jnp.einsum("tbhqd,bhkd->tbhkq", query, key2, precision=PRECISE),
-                jnp.sum(query * query, axis=-1),
-            ),
+            crossed=(dots(query[None], key1[:, None]),),
+            queries=(dots(query, key2[None]), jnp.sum(query * query, axis=-1)),
             first=(
                 jnp.einsum("sbhjd,bhkd->sbhjk", key1, key2, precision=PRECISE),
                 jnp.sum(key1 * key1, axis=-1),
@@ -97,6 +95,14 @@ class TripleProduct:
         )
 
 
+def _products(query: Float[Array, "*_ Q D"], key: Float[Array, "*_ K D"]) -> Float[Array, "*_ K Q"]:
+    return jnp.einsum("...qd,...kd->...kq", query, key, precision=PRECISE)
+
+
+def _sums(query: Float[Array, "*_ Q D"], key: Float[Array, "*_ K D"]) -> Float[Array, "*_ K Q"]:
+    return jnp.sum(query[..., None, :, :] * key[..., :, None, :], axis=-1)
+
+
 def _broadcast(tile: Groups) -> tuple[Array, ...]:
     """The six dot products, each with the axes [B, H, J, K, Q] or 1 in their place."""
     (ab,), (ac, aa), (bc, bb), (cc,) = tile
@@ -130,8 +136,11 @@ class Product:
         query: Float[Array, "T B H Q D"],
         key1: Float[Array, "S B H J D"],
         key2: Float[Array, "B H K D"],
+        *,
+        few: bool = False,
     ) -> Groups:
         """The vectors themselves, queries scaled."""
+        del few
         return Groups(queries=(query * self.config.scale,), first=(key1,), second=(key2,))
 
     def raw(self, tile: Groups) -> Float[Array, "B H J K Q"]:

@@ -22,12 +22,15 @@ class Tiling:
       heads: a divisor of H.
       queries: the last block of queries is filled up.
       j: first keys; the last block is filled up.
+      strided: whether a chunk takes every (B / batch)th entry, not neighbours. Within each chunk an axis is
+        then sharded as it was, but on one device this copies all arrays.
     """
 
     batch: int
     heads: int
     queries: int
     j: int
+    strided: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,13 @@ class Budget:
       pairs: J * K, which is also the length of the sums in one matrix product: on a CPU it adds them up in
         sequence, and sums of a few hundred in float32 are more accurate than sums of thousands.
       rows: queries, over all batch entries and heads; with few pairs they fill the caches, not the triples.
+      strided: as in `Tiling`.
     """
 
     triples: int
     pairs: int
     rows: int
+    strided: bool = False
 
 
 def tiling(
@@ -80,7 +85,7 @@ def tiling(
     h = divisor(heads, given.get("heads", together))
     b = divisor(batch, given.get("batch", together // h)) if isinstance(batch, int) else 1
     q = even(queries, given.get("queries", rows // (b * h)), 16)
-    return Tiling(b, h, q, j)
+    return Tiling(b, h, q, j, strided=budget.strided and (b, h) != (batch, heads))
 
 
 def even(size: int, limit: int, multiple: int = 1) -> int:
@@ -107,16 +112,14 @@ def unblocked(x: Array, axis: int, size: int) -> Array:
     return jax.lax.slice_in_dim(x, 0, size, axis=axis)
 
 
-def strided(x: Array, axis: int, size: int) -> Array:
-    """[..., B, ...] as [chunks, ..., size, ...], where a chunk takes every (B / size)th entry.
-
-    An axis that is sharded in at most `size` parts is then sharded within every chunk, not across chunks.
-    """
-    x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])
-    return jnp.moveaxis(x, axis + 1, 0)
+def chunks(x: Array, axis: int, size: int, *, strided: bool) -> Array:
+    """[..., B, ...] as [chunks, ..., size, ...]; `strided` as in `Tiling`."""
+    sizes = (size, -1) if strided else (-1, size)
+    x = x.reshape(*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x, axis + strided, 0)
 
 
-def unstrided(x: Array, axis: int) -> Array:
-    """The inverse of `strided`."""
-    x = jnp.moveaxis(x, 0, axis + 1)
+def joined(x: Array, axis: int, *, strided: bool) -> Array:
+    """The inverse of `chunks`."""
+    x = jnp.moveaxis(x, 0, axis + strided)
     return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
