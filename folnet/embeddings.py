@@ -16,7 +16,8 @@ from folnet import positions
 from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normalize, table
+from folnet.linear import Linear, table
+from kernels import normalize
 
 
 class Tables(nn.Module):

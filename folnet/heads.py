@@ -23,7 +23,7 @@ from folnet import objective
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normalize
+from folnet.linear import Linear
 from folnet.model import FOLNet, FOLNetOutput
 from folnet.objective import check_labels
 from folnet.outputs import HeadOutput
@@ -31,6 +31,7 @@ from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 from folnet.transformer import Transformer
 from folnet.transformer_configuration import TransformerConfig
+from kernels import normalize
 
 
 @struct.dataclass

@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float
 
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.linear import normalize
 from folnet.modules import MIXERS, Boolean, BooleanPairs
+from kernels import normalize
 
 UNARY_AXES = ("batch", "length", "hidden")
 BINARY_AXES = ("batch", "relation", "rows", "columns")

@@ -3,7 +3,6 @@
 Axis letters: B batch; T, X, Y tokens; I inputs; O outputs.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,37 +14,6 @@ from jaxtyping import Array, Float
 
 from folnet.affine import Affine, over_features, over_predicates
 from folnet.settings import ModelConfig
-
-
-def normalize(inputs: Float[Array, "..."], eps: float, axis: int = -1) -> Float[Array, "..."]:
-    """Applies LayerNorm without gain and bias over one axis; sums in at least float32.
-
-    Zeros stay zeros. The variance is the mean squared deviation, not E[x^2] - E[x]^2, because an epsilon of
-    1e-12 would not hide the error of cancellation.
-    """
-    x = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
-    return _normalized(x, eps, axis).astype(inputs.dtype)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _normalized(x: jax.Array, eps: float, axis: int) -> jax.Array:
-    return _with_scale(x, eps, axis)[0]
-
-
-@_normalized.defjvp
-def _normalized_tangent(eps, axis, primals, tangents):
-    """Computes (x' - mean(x') - y mean(y x')) / deviation for the result y; a third faster than by parts."""
-    (x,), (tangent,) = primals, tangents
-    y, scale = _with_scale(x, eps, axis)
-    along = (y * tangent).mean(axis=axis, keepdims=True)
-    return y, scale * (tangent - tangent.mean(axis=axis, keepdims=True) - y * along)
-
-
-def _with_scale(x: jax.Array, eps: float, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the result and the reciprocal of the deviation."""
-    x = x - x.mean(axis=axis, keepdims=True)
-    scale = jax.lax.rsqrt(jnp.square(x).mean(axis=axis, keepdims=True) + eps)
-    return x * scale, scale
 
 
 def normal(initializer_range: float) -> Callable[..., Array]:

@@ -18,8 +18,9 @@ from jaxtyping import Array, Bool, Float, Int
 from folnet.configuration import FOLNetConfig
 from folnet.embeddings import Embeddings
 from folnet.layers import Reasoner
-from folnet.linear import normalize, table
+from folnet.linear import table
 from folnet.model import encoder_arguments
+from kernels import normalize
 
 
 class LoopedFOLNet(nn.Module):

@@ -4,6 +4,7 @@
 """
 
 from kernels.dispatch import Implementation, NoImplementation
+from kernels.normalization import layer_norm, normalize
 from kernels.proving import KernelFailed, prove
 from kernels.softmax import MASKED, masked_softmax
 from kernels.strassen.api import strassen_attention
@@ -22,7 +23,9 @@ __all__ = [
     "Logit",
     "NoImplementation",
     "TriangleAttentionOutput",
+    "layer_norm",
     "masked_softmax",
+    "normalize",
     "prove",
     "strassen_attention",
     "trans",

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from experiments import runtime
 from experiments.kinship.parts import PairConfig
 from folnet import FOLNetConfig, kinship
-from folnet.linear import normalize
 from folnet.looped import LoopedFOLNet, RelationHead
+from kernels import normalize
 
 CLASSES = len(kinship.RELATIONS) + 1
 ASKED = np.array([int(relation) for relation in kinship.TARGETS])

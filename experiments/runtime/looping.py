@@ -34,7 +34,6 @@ from experiments.runtime.workdir import (
     surroundings,
 )
 
-
 _unheeded = threading.Event()
 """Set by a SIGTERM that came while a run ended."""
 

@@ -22,9 +22,8 @@ from jaxtyping import Array, Bool, Float
 
 from kernels import sharding
 from kernels.arrays import accumulator, filled, narrow, pushforward, round_up, zeros
-from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
-from kernels.two_simplicial.reference import Config, logits
+from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.xla_logits import Groups, form_of
 from kernels.two_simplicial.xla_tiling import Tiling
 

@@ -21,6 +21,7 @@ from kernels.two_simplicial.reference import Config
 
 PRECISE = jax.lax.Precision.HIGHEST
 
+
 class Groups(NamedTuple):
     """What tiles are computed from, or the gradients of that; each a tuple of arrays."""
 

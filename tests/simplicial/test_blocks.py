@@ -238,7 +238,7 @@ def test_variance_is_that_of_differences():
     """Entities far from 0 keep their digits: E[x^2] - E[x]^2 would lose all of a variance of 1e-6 E[x]^2."""
     x = (1000 + draw(1, 3, WIDTH)).astype(np.float32)
     norm = {"scale": np.ones(WIDTH, np.float32), "bias": np.zeros(WIDTH, np.float32)}
-    got: Any = LayerNorm().apply({"params": norm}, x)
+    got: Any = LayerNorm().apply({"params": norm}, jnp.asarray(x))
     np.testing.assert_allclose(got, numpy_agent.layer_norm(norm, x.astype(np.float64)), atol=2e-4)
 
 
