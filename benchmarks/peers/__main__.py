@@ -8,11 +8,11 @@ The peers are PyTorch (eager and compiled; plain versions of the same architectu
 plain Python. All are optional: libraries that are not installed are skipped with a message. Results are
 compared before anything is timed; those that differ are reported and not timed, and the exit status is 1.
 
-All libraries run in one process on all cores. The process keeps freed blocks of memory, as our training and
-exported models do (`experiments.runtime.memory`), for all libraries; with `--keep-blocks=0`, blocks beyond
-32 MiB are returned to the system, as in any process that asks for nothing else, and cost page faults at each
-call. PyTorch's threads busy-wait for each other, which makes it disproportionately slow on a machine with
-other load. The record has the load before the run.
+All libraries run in one process on all cores. Blocks of memory beyond 32 MiB are returned to the system when
+they are freed, as in any process that asks for nothing else; with `--keep-blocks=1024` they are kept, as in
+our training and exported models (`experiments.runtime.memory`), for all libraries. PyTorch's threads
+busy-wait for each other, which makes it disproportionately slow on a machine with other load. The record has
+the load before the run.
 """
 
 import sys
@@ -23,7 +23,6 @@ from typing import Any
 import jax
 
 from benchmarks.peers import comparing, libraries, plain_python, program, subjects, table
-from experiments.runtime import memory
 
 BUDGET = 720.0
 PYTHON = "python"
@@ -80,7 +79,6 @@ def main() -> int:
         __doc__,
         only="a library, or a part of subjects' names",
         budget=BUDGET,
-        keep_blocks=memory.DEFAULT,
         blocks=3,
         block_seconds=0.25,
         out="results/peers/speed.json",
