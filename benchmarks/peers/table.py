@@ -1,6 +1,7 @@
 """Formats the record of the peers as a Markdown page."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import timing
@@ -37,7 +38,24 @@ def page(record: Mapping[str, Any]) -> str:
                 f"{head} {milliseconds(row['ours']['seconds'])} | {milliseconds(peer['seconds'])} | "
                 f"{timing.shown(peer['times_as_long'])} | {peer['difference']:.0e} |"
             )
-    return "\n".join([*text, *ending(record)]) + "\n"
+    return "\n".join([*text, *summary(record["rows"]), *ending(record)]) + "\n"
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns lines with the geometric mean of the median ratios and the number of them below 1.
+
+    An environment in plain Python is not among them: one such row would outweigh all others.
+    """
+    peers = [peer for row in rows for name, peer in row["peers"].items() if name != "plain Python"]
+    ratios = [peer["times_as_long"]["median"] for peer in peers if untimed(peer) is None]
+    if not ratios:
+        return []
+    behind = sum(ratio < 1 for ratio in ratios)
+    return [
+        "",
+        f"Geometric mean of the {len(ratios)} ratios without plain Python: "
+        f"{statistics.geometric_mean(ratios):.2f}; {behind} below 1.",
+    ]
 
 
 def conditions(record: Mapping[str, Any]) -> str:

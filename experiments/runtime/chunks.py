@@ -105,10 +105,13 @@ def parameters(init: Callable[[jax.Array], Any]) -> int:
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """Describes what decides which parts fit: architecture, usable cores, data caches of the first core."""
+    """Describes what decides which parts fit: architecture, usable cores, caches of the first core.
+
+    No part of a batch fits into a cache of the first level, which differs between otherwise equal machines.
+    """
     caches = []
     for folder in sorted(CPUS.glob("cpu0/cache/index*")):
-        if (folder / "type").read_text().strip() != "Instruction":
+        if (folder / "level").read_text().strip() != "1":
             caches.append((folder / "size").read_text().strip())  # such as "1024K"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"architecture": platform.machine(), "cores": cores, "caches": caches}

@@ -53,6 +53,15 @@ def test_the_page():
     assert "returned large blocks of memory to the system" in table.page({**RECORD, "kept_mib": 0})
 
 
+def test_the_mean_of_all_ratios_but_those_of_plain_python():
+    ahead, behind = ({"times_as_long": {**RATIO, "median": median}} for median in (8.0, 0.5))
+    rows = [ROW, {"peers": {"plain Python": ahead}}, {"peers": {"tokamax": behind, "Late": {"left_out": "-"}}}]
+    assert table.summary(rows)[1] == (
+        "Geometric mean of the 2 ratios without plain Python: 1.12; 1 below 1."
+    )
+    assert table.summary([]) == []
+
+
 def test_every_row_of_the_table_has_its_columns():
     table_lines = [line for line in table.page(RECORD).splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table_lines} == {9}

@@ -16,7 +16,7 @@ from experiments.runtime.workdir import config_dict, flatten
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-HERE = {"architecture": "x86_64", "cores": 2, "caches": ["32K", "1024K", "32768K"]}
+HERE = {"architecture": "x86_64", "cores": 2, "caches": ["1024K", "32768K"]}
 
 
 @dataclasses.dataclass
@@ -59,7 +59,7 @@ def test_a_line_applies_to_its_experiment_sizes_parameters_and_machine(table):
         {"experiment": "other"},
         {"parameters": 15},
         {"machine": HERE | {"cores": 4}},
-        {"machine": HERE | {"caches": ["32K"]}},
+        {"machine": HERE | {"caches": ["1024K"]}},
     ):
         table(**changes)
         assert chunks.resolved(config, None, init).accumulate == 1
@@ -119,6 +119,17 @@ def test_the_machine_and_the_committed_table():
         config = registry.EXPERIMENTS[line["experiment"]].presets("quick")
         assert chunks.completed(line["sizes"], config).keys() == chunks.sizes_of(config).keys()
         assert line["batch_size"] % line["rows"] == 0
+
+
+def test_caches_of_the_first_level_do_not_count(tmp_path, monkeypatch):
+    """Machines that differ in them alone share measurements."""
+    for index, (level, size) in enumerate([("1", "48K"), ("1", "32K"), ("2", "1024K"), ("3", "32768K")]):
+        folder = tmp_path / "cpu0" / "cache" / f"index{index}"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{size}\n")
+    monkeypatch.setattr(chunks, "CPUS", tmp_path)
+    assert chunks.machine.__wrapped__()["caches"] == ["1024K", "32768K"]
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
