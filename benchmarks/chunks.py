@@ -7,8 +7,8 @@ For each case, the training steps of an experiment with a batch in one piece and
 in one process, as runs make them: with data, gradient and optimizer. The case's line in the table has the
 rows per part of the fastest cut; if none is 5 % faster than one piece, it has the whole batch. Runs on
 machines with as many cores and the same caches beyond the first level then choose these parts
-(`experiments.runtime.chunks`). Lines of other cases and machines are kept. Measuring takes the budget at most,
-and the time of the last case.
+(`experiments.runtime.chunks`). Lines of other cases and machines are kept. Measuring takes the budget at
+most, and the time of the last case.
 """
 
 import dataclasses
