@@ -136,7 +136,8 @@ def _forward_few(config, precision, tiling, query, key1, key2, value, bilinear, 
     total = jnp.where(some, total, 1)
 
     def of_chunk(arrays, bilinear, _):
-        return _pairs(precision, *arrays, *arrays, bilinear), ()
+        (value,) = arrays
+        return _pairs(precision, value, value, bilinear), ()
 
     pairs, _ = _over_chunks(of_chunk, tiling, (value,), bilinear, None)
     # A barrier, or the loop of the sum would compute its factors again for every feature.

@@ -1,5 +1,7 @@
 """Normalization over an axis, compared with the definition in float64 and with Flax."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,7 +79,7 @@ def test_layer_norm_is_that_of_flax(of, parameters, dtype, expected):
     module = nn.LayerNorm(1e-5, dtype, use_fast_variance=False)
     params = {"scale": scale.astype(parameters), "bias": bias.astype(parameters)}
 
-    def flax(x, params):
+    def flax(x, params) -> Any:
         return module.apply({"params": params}, x)
 
     def ours(x, params):
