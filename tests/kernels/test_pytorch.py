@@ -48,7 +48,7 @@ CASES = {
 def test_every_function_has_a_case():
     assert sorted(CASES) == sorted(pytorch.__all__)
     functions = {name for name in kernels.__all__ if name.islower()}
-    # For JAX programs: a ring inside `shard_map`, a proof of what they call, a softmax and norms that they have.
+    # For JAX programs: a ring inside `shard_map`, a proof of what they call, what PyTorch has itself.
     left = {"layer_norm", "masked_softmax", "normalize", "prove", "trans_sharded"}
     assert functions - set(CASES) == left
 
