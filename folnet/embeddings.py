@@ -17,7 +17,7 @@ from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
 from folnet.linear import Linear, table
-from kernels import normalize
+from kernels.normalization import normalize
 
 
 class Tables(nn.Module):

@@ -31,7 +31,7 @@ from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 from folnet.transformer import Transformer
 from folnet.transformer_configuration import TransformerConfig
-from kernels import normalize
+from kernels.normalization import normalize
 
 
 @struct.dataclass

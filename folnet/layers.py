@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
 from folnet.modules import MIXERS, Boolean, BooleanPairs
-from kernels import normalize
+from kernels.normalization import normalize
 
 UNARY_AXES = ("batch", "length", "hidden")
 BINARY_AXES = ("batch", "relation", "rows", "columns")

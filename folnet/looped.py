@@ -20,7 +20,7 @@ from folnet.embeddings import Embeddings
 from folnet.layers import Reasoner
 from folnet.linear import table
 from folnet.model import encoder_arguments
-from kernels import normalize
+from kernels.normalization import normalize
 
 
 class LoopedFOLNet(nn.Module):

@@ -4,7 +4,6 @@
 """
 
 from kernels.dispatch import Implementation, NoImplementation
-from kernels.normalization import layer_norm, normalize
 from kernels.proving import KernelFailed, prove
 from kernels.softmax import MASKED, masked_softmax
 from kernels.strassen.api import strassen_attention
@@ -23,9 +22,7 @@ __all__ = [
     "Logit",
     "NoImplementation",
     "TriangleAttentionOutput",
-    "layer_norm",
     "masked_softmax",
-    "normalize",
     "prove",
     "strassen_attention",
     "trans",

@@ -16,7 +16,8 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from kernels import Logit, layer_norm
+from kernels import Logit
+from kernels.normalization import layer_norm
 from simplicial.attention import (
     OneSimplicialAttention,
     TwoSimplicialAttention,

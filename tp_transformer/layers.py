@@ -20,7 +20,7 @@ from flax.typing import Dtype
 from jax.nn.initializers import Initializer, glorot_uniform, normal
 from jaxtyping import Array, Bool, Float, Int
 
-from kernels import layer_norm
+from kernels.normalization import layer_norm
 from tp_transformer.attention import (
     Affine,
     Implementation,

@@ -16,7 +16,7 @@ from experiments import runtime
 from experiments.kinship.parts import PairConfig
 from folnet import FOLNetConfig, kinship
 from folnet.looped import LoopedFOLNet, RelationHead
-from kernels import normalize
+from kernels.normalization import normalize
 
 CLASSES = len(kinship.RELATIONS) + 1
 ASKED = np.array([int(relation) for relation in kinship.TARGETS])

@@ -139,7 +139,10 @@ def _forward_few(config, precision, tiling, query, key1, key2, value, bilinear, 
         (value,) = arrays
         return _pairs(precision, value, value, bilinear), ()
 
-    pairs, _ = _over_chunks(of_chunk, tiling, (value,), bilinear, None)
+    if isinstance(value.shape[0], int):
+        pairs, _ = _over_chunks(of_chunk, tiling, (value,), bilinear, None)
+    else:  # a symbol, in an exported program: all at once, not one by one
+        pairs, _ = of_chunk((value,), bilinear, None)
     # A barrier, or the loop of the sum would compute its factors again for every feature.
     weight, pairs = jax.lax.optimization_barrier((weight / total[:, :, None], pairs))
     out = jnp.sum(weight[..., None] * pairs[:, :, :, None], axis=2)

@@ -14,6 +14,7 @@ from kernels.two_simplicial import reference, shapes, xla, xla_tiling
 from kernels.two_simplicial.reference import Config, plain
 from kernels.two_simplicial.shapes import Shape
 from kernels.two_simplicial.xla_tiling import Budget
+from tests import jaxprs
 from tests.kernels.two_simplicial import cases
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -265,3 +266,12 @@ def test_candidates_of_tuning_differ_and_can_be_run():
     distinct = {tuple(blocks.items()) for blocks in candidates["forward"]}
     assert len(distinct) == len(candidates["forward"]) > 1
     check(TRILINEAR, arrays, candidates["forward"][1])
+
+
+def test_a_batch_of_unknown_size_is_not_gone_through_one_by_one():
+    """Few keys, as the agents have, in an exported program; with a known size the pairs are in chunks."""
+    for batch, loops in ((1280, True), (*jax.export.symbolic_shape("batch"), False)):
+        sizes = ((batch, 4, 1, 3), *[(batch, 2, 1, 3)] * 3, (1, 3, 3, 3))
+        arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
+        traced = jax.make_jaxpr(lambda *x: xla.forward(Config(), *x, None))(*arrays)
+        assert any(e.primitive.name == "scan" for e in jaxprs.equations(traced.jaxpr)) is loops
