@@ -17,7 +17,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from kernels import Logit
-from kernels.normalization import layer_norm
+from kernels.normalization import LayerNorm
 from simplicial.attention import (
     OneSimplicialAttention,
     TwoSimplicialAttention,
@@ -29,24 +29,6 @@ from simplicial.attention import (
 
 Dense = functools.partial(nn.Dense, kernel_init=nn.initializers.glorot_uniform())
 """Dense layer with Keras' initialisation."""
-
-
-class LayerNorm(nn.Module):
-    """LayerNorm with gain and bias; parameters are those of `flax.linen.LayerNorm`.
-
-    `dtype` is that of the output, None to promote inputs and parameters; sums use at least float32.
-    """
-
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(self, inputs: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-        """Normalizes each entity's features."""
-        shape = inputs.shape[-1:]
-        scale = self.param("scale", nn.initializers.ones, shape, self.param_dtype)
-        bias = self.param("bias", nn.initializers.zeros, shape, self.param_dtype)
-        return layer_norm(inputs, jnp.asarray(scale), jnp.asarray(bias), 1e-5, self.dtype)
 
 
 def virtual_entities(key: PRNGKeyArray, shape: tuple[int, int], dtype: Dtype) -> Float[Array, "M V"]:

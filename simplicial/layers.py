@@ -28,8 +28,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernels import MASKED, checks, masked_softmax, trilinear_attention
 from kernels.arrays import einsum
+from kernels.normalization import LayerNorm
 from simplicial.attention import HeadProjections, as_rows, check_entities, joined_heads
-from simplicial.blocks import Dense, FeedForward, LayerNorm
+from simplicial.blocks import Dense, FeedForward
 from simplicial.checks import whole_number
 from simplicial.decoding import DecodingCache
 

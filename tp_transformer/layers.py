@@ -20,7 +20,7 @@ from flax.typing import Dtype
 from jax.nn.initializers import Initializer, glorot_uniform, normal
 from jaxtyping import Array, Bool, Float, Int
 
-from kernels.normalization import layer_norm
+from kernels.normalization import LayerNorm
 from tp_transformer.attention import (
     Affine,
     Implementation,
@@ -131,25 +131,6 @@ class FeedForward(nn.Module):
         hidden = nn.relu(Affine(glorot_uniform(), name="hidden", **types)(inputs, self.hidden))
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
         return Affine(glorot_uniform(), name="output", **types)(hidden, inputs.shape[-1])
-
-
-class LayerNorm(nn.Module):
-    """LayerNorm with gain and bias; parameters are those of `flax.linen.LayerNorm`.
-
-    Flax's fast variance, E[x^2] - E[x]^2, would lose half of the digits, because a TP-embedding's cells are
-    in the hundreds. `dtype` is that of the output, None to promote inputs and parameters.
-    """
-
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(self, cells: Float[Array, "*B I"]) -> Float[Array, "*B I"]:
-        """Normalizes each cell; sums use at least float32."""
-        shape = cells.shape[-1:]
-        scale = self.param("scale", nn.initializers.ones, shape, self.param_dtype)
-        bias = self.param("bias", nn.initializers.zeros, shape, self.param_dtype)
-        return layer_norm(cells, jnp.asarray(scale), jnp.asarray(bias), 1e-5, self.dtype)
 
 
 class _Layer(nn.Module):

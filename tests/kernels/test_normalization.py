@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from kernels.normalization import layer_norm, normalize
+from kernels.normalization import LayerNorm, normalize
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -82,8 +82,8 @@ def test_layer_norm_is_that_of_flax(of, parameters, dtype, expected):
     def flax(x, params) -> Any:
         return module.apply({"params": params}, x)
 
-    def ours(x, params):
-        return layer_norm(x, params["scale"], params["bias"], 1e-5, dtype)
+    def ours(x, params) -> Any:
+        return LayerNorm(dtype).apply({"params": params}, x)
 
     given = jax.jit(flax)(x, params), jax.jit(ours)(x, params)
     assert given[1].dtype == given[0].dtype == expected
