@@ -24,7 +24,7 @@ from absl import app, flags
 
 from benchmarks import launching, machine, timing
 from experiments import registry, runtime
-from experiments.runtime import chunks
+from experiments.runtime import chunks, memory
 
 WORTH = 1.05  # minimum gain of a cut
 ONE_UPDATE = {"updates": 1}  # the gradient of one batch is the same with fewer environments
@@ -181,6 +181,7 @@ def chosen_cases(only: list[str], config: str) -> dict[str, tuple[str, str, dict
 def main() -> None:
     """Runs the program with the values of its flags."""
     values, start = flags.FLAGS, time.monotonic()
+    memory.keep_large_blocks()  # as runs do
     cases = chosen_cases(values.only, values.config)
     try:
         parts = [int(number) for number in values.parts]

@@ -272,8 +272,7 @@ def main() -> None:
     if values.small:
         sizes, batch, length = (SMALL, matched_to(SMALL)), 2, 16
     seconds = 0.01 if values.small else 0.25
-    if jax.default_backend() == "cpu":
-        memory.keep_large_blocks()
+    memory.keep_large_blocks()
     rows = compare(*sizes, batch, length, blocks=values.blocks, block_seconds=seconds)
     command = "python -m benchmarks.folnet" + " --small" * values.small
     launching.record(rows, format_row, values.out, command)

@@ -87,9 +87,9 @@ class Conv(nn.Module):
 def max_over_entities(entities: Float[Array, "*B N V"]) -> Float[Array, "*B V"]:
     """Returns the maximum of each feature; its gradient goes to the first entity that attains it.
 
-    JAX's own derivative compares every entity with the maximum. A compiler may compute the entities twice,
-    once for the maximum and once for the comparison, with different rounding. Then no entity equals the
-    maximum and the gradient is NaN or zero (seen with jaxlib 0.12.0 on CPUs, small agents, batches of ten).
+    In JAX's own derivative, a compiler may compute the entities twice, once for the maximum and once for the
+    comparison with it, with different rounding. Then no entity equals the maximum and the gradient is NaN or
+    zero (seen with jaxlib 0.12.0 on CPUs, small agents, batches of ten).
     """
     return jnp.max(entities, axis=-2)
 
@@ -97,9 +97,12 @@ def max_over_entities(entities: Float[Array, "*B N V"]) -> Float[Array, "*B V"]:
 @max_over_entities.defjvp
 def _max_over_entities_jvp(primals, tangents):
     (entities,), (tangent,) = primals, tangents
-    first = jnp.argmax(entities, axis=-2)[..., None, :]
-    number = jax.lax.broadcasted_iota(first.dtype, entities.shape, entities.ndim - 2)
-    return max_over_entities(entities), jnp.sum(jnp.where(number == first, tangent, 0), axis=-2)
+    entities = jax.lax.optimization_barrier(entities)  # the same array for the maximum and the comparison
+    pooled = max_over_entities(entities)
+    number = jax.lax.broadcasted_iota(jnp.int32, entities.shape, entities.ndim - 2)
+    # XLA on CPUs computes an argmax seven times as slowly.
+    first = jnp.min(jnp.where(entities == pooled[..., None, :], number, entities.shape[-2]), axis=-2)
+    return pooled, jnp.sum(jnp.where(number == first[..., None, :], tangent, 0), axis=-2)
 
 
 class Agent(nn.Module):

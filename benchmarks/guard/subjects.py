@@ -77,7 +77,7 @@ def boxworld(kind: str, tiny: bool) -> Call:
     config.agent = dataclasses.replace(config.agent, kind=kind)
     if tiny:
         config = dataclasses.replace(config, batch_size=8, updates=1, unroll=2)
-    for module, use in (("chunks", use_chunks), ("memory", use_memory)):
+    for module, use in (("memory", use_memory), ("chunks", use_chunks)):
         try:
             config = use(importlib.import_module(f"experiments.runtime.{module}"), config)
         except ModuleNotFoundError:  # in earlier trees, which had neither

@@ -31,7 +31,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """Returns the parser of a program described by `text`; `only` says what `--only` selects.
 
-    The other arguments are defaults of flags; accelerators keep no blocks of memory.
+    The other arguments are defaults of flags.
     """
     found = machine.parser(
         text,
@@ -46,8 +46,8 @@ def parser(
     found.add_argument(
         "--keep-blocks",
         type=int,
-        default=keep_blocks if jax.default_backend() == "cpu" else 0,
-        help="keep freed blocks of memory of up to so many MiB between calls; 0: keep none",
+        default=keep_blocks,
+        help="on CPUs, keep freed blocks of memory of up to so many MiB between calls; 0: keep none",
     )
     found.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     return found

@@ -813,8 +813,9 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
 def keep_large_blocks(limit: int) -> bool:
     """Asks the GNU C library to keep freed blocks of up to `limit` MiB, so that calls reuse their pages.
 
-    The process keeps up to `limit` MiB of free memory more. Does nothing if `limit` is 0, without this
-    library, or if the environment sets its thresholds. Returns whether the library has accepted.
+    Call it before JAX's first computation: programs then run in the calling thread. The process keeps up to
+    `limit` MiB of free memory more. Does nothing if `limit` is 0, on accelerators, without this library, or
+    if the environment sets its thresholds. Returns whether the library has accepted.
     """
     chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX"} & set(os.environ)
     if (
@@ -828,9 +829,12 @@ def keep_large_blocks(limit: int) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, and M_ARENA_MAX: a thread's own heap has room for 64 MiB at most.
-    settings = {-3: limit * 2**20, -1: limit * 2**20, -8: 1}
-    return all(mallopt(name, value) == 1 for name, value in settings.items())
+    # The heap of any thread but the first has room for 64 MiB at most.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if jax.default_backend() != "cpu":
+        return False
+    # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD.
+    return all(mallopt(name, limit * 2**20) == 1 for name in (-3, -1))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -867,9 +871,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 manifest["text"]["vocabulary"] = f"{len(manifest['text']['vocabulary'])} pieces"
             print(json.dumps(manifest, indent=1))
             return 0
+        keep_large_blocks(values.keep_blocks)
         model = load(artifact, any_version=values.any_version)
-        if jax.default_backend() == "cpu":
-            keep_large_blocks(values.keep_blocks)
         if values.input:
             count = answer_file(model, values.input, values.output, values.batch)
             print(f"{values.output}: {count} results")

@@ -64,7 +64,6 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
         "mesh", "", "devices along each axis, such as data:4,model:2 (default: all along data)"
     )
     flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of replicating them")
-
     flags.DEFINE_integer(
         "keep_blocks",
         memory.DEFAULT,
@@ -87,6 +86,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             processes.connect(
                 values.distributed, values.coordinator_address, values.num_processes, values.process_id
             )
+            memory.keep_large_blocks(values.keep_blocks)
             values.config.validate()
         if values["verbosity"].using_default_value:
             logging.set_verbosity(logging.WARNING)  # JAX and Orbax are verbose at INFO
@@ -99,8 +99,6 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
-        if jax.default_backend() == "cpu":
-            memory.keep_large_blocks(values.keep_blocks)
         workdir = Path(values.workdir or _default_workdir(experiment, values["config"]))
         try:
             lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]
