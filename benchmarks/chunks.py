@@ -134,11 +134,18 @@ def measure(
     }
 
 
-def replaced(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the table's lines with `line` in the place of the one that applies to the same runs."""
-    names = ("experiment", "sizes", "parameters", "machine")
-    key = [line[name] for name in names]
-    return [*(other for other in lines if [other[name] for name in names] != key), line]
+def replaced(
+    lines: list[dict[str, Any]], line: dict[str, Any], config: runtime.RunConfig
+) -> list[dict[str, Any]]:
+    """Returns the table's lines with `line`, measured for `config`, for those that apply to the same runs."""
+
+    def same(other):
+        names = ("experiment", "parameters", "machine")
+        if [other[name] for name in names] != [line[name] for name in names]:
+            return False
+        return chunks.completed(other["sizes"], config) == line["sizes"]
+
+    return [*(other for other in lines if not same(other)), line]
 
 
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -200,7 +207,7 @@ def main() -> None:
         line = measure(of, config, parts, blocks=values.blocks, seconds=values.seconds)
         shown = ", ".join(f"{number}: {1000 * second:.1f} ms" for number, second in line["seconds"].items())
         print(f"{name}: {shown}; parts of {line['rows']} rows, {timing.shown(line['gain'])}", flush=True)
-        lines = replaced(lines, line)
+        lines = replaced(lines, line, config)
         if out:
             write(out, lines)
 

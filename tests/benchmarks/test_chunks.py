@@ -56,7 +56,11 @@ def test_a_run_finds_the_line_that_was_measured(tmp_path, monkeypatch):
     line = program.measure(LLRNN, small(), [1, 2, 3], blocks=2, seconds=0)
     assert alternated == ["1", "2"]
     assert (line["rows"], line["batch_size"], line["gain"]["median"]) == (2, 4, 2.0)
-    program.write(chunks.TABLE, program.replaced([{**line, "rows": 4}, {**line, "parameters": 1}], line))
+    added = chunks.completed({}, small())
+    older = {name: value for name, value in line["sizes"].items() if name not in added}
+    assert added
+    others = [{**line, "rows": 4}, {**line, "rows": 4, "sizes": older}, {**line, "parameters": 1}]
+    program.write(chunks.TABLE, program.replaced(others, line, small()))
     assert len(json.loads(chunks.TABLE.read_text())) == 2
     assert program.build(LLRNN, small(), 2).config == small()  # which asks for a number of parts
     init = train.make_training(small()).init
