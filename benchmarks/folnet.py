@@ -267,12 +267,12 @@ def compare(
 
 def main() -> None:
     """Runs the program with the values of its flags."""
+    memory.keep_large_blocks()
     values = flags.FLAGS
     sizes, batch, length = (BASE, BERT_BASE), values.batch, values.length
     if values.small:
         sizes, batch, length = (SMALL, matched_to(SMALL)), 2, 16
     seconds = 0.01 if values.small else 0.25
-    memory.keep_large_blocks()
     rows = compare(*sizes, batch, length, blocks=values.blocks, block_seconds=seconds)
     command = "python -m benchmarks.folnet" + " --small" * values.small
     launching.record(rows, format_row, values.out, command)

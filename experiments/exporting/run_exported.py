@@ -813,9 +813,10 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
 def keep_large_blocks(limit: int) -> bool:
     """Asks the GNU C library to keep freed blocks of up to `limit` MiB, so that calls reuse their pages.
 
-    Call it before JAX's first computation: programs then run in the calling thread. The process keeps up to
-    `limit` MiB of free memory more. Does nothing if `limit` is 0, on accelerators, without this library, or
-    if the environment sets its thresholds. Returns whether the library has accepted.
+    Call it before JAX's first computation: programs on CPUs then run in the calling thread. The process
+    keeps up to `limit` MiB of free memory more. Does nothing if `limit` is 0, without this library, or if
+    the environment sets its thresholds; on accelerators the library is not asked. Returns whether it has
+    accepted.
     """
     chosen = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX"} & set(os.environ)
     if (

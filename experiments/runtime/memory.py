@@ -22,11 +22,12 @@ DEFAULT = 1024
 def keep_large_blocks(limit: int = DEFAULT) -> bool:
     """Asks the C library to keep freed blocks of up to `limit` MiB; calls with the same limit ask once.
 
-    Call it before JAX's first computation: XLA then allocates and computes in the thread that calls a
-    program, instead of in its own threads (`jax_cpu_enable_async_dispatch`). The process then keeps at most
-    `limit` MiB of free memory at the end of its heap, in addition to gaps between blocks in use. Larger
-    blocks are returned to the system as before. Nothing is asked if `limit` is 0, on accelerators, if the C
-    library is another one, or if the environment sets its thresholds.
+    Call it before JAX's first computation: XLA for CPUs then allocates and computes in the thread that calls
+    a program on one device, instead of in its own threads (`jax_cpu_enable_async_dispatch`). The process
+    then keeps at most `limit` MiB of free memory at the end of its heap, in addition to gaps between blocks
+    in use. Larger blocks are returned to the system as before, and so are those beyond 64 MiB of programs on
+    several devices. Nothing is asked if `limit` is 0, if the C library is another one, or if the environment
+    sets its thresholds; on accelerators the C library is not asked.
 
     Returns:
         Whether the library has accepted.

@@ -7,6 +7,14 @@ from absl import app
 from experiments.runtime import launching
 
 
+@pytest.fixture(autouse=True)
+def done(monkeypatch):
+    """Returns what programs do, without keeping blocks in this process."""
+    found = []
+    monkeypatch.setattr(launching.memory, "keep_large_blocks", lambda: found.append("kept"))
+    return found
+
+
 def ended(monkeypatch, main, *arguments, reports=()):
     """Starts a program as absl would; returns its exit status."""
     monkeypatch.setattr(app, "run", lambda run: run(["program", *arguments]))
@@ -35,6 +43,12 @@ def test_other_errors_have_their_traceback(monkeypatch):
     monkeypatch.setattr(app, "run", lambda run: run(["program"]))
     with pytest.raises(KeyError):
         launching.run_program(wrong(KeyError("x")), reports=(ValueError,))
+
+
+def test_a_program_keeps_blocks_before_it_computes(monkeypatch, done):
+    monkeypatch.setattr(app, "run", lambda run: run(["program"]))
+    launching.run_program(lambda: done.append("ran"))
+    assert done == ["kept", "ran"]
 
 
 def test_a_program_takes_flags_only(monkeypatch, capsys):
