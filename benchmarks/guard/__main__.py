@@ -2,16 +2,20 @@
 
     python -m benchmarks.guard --against=5014307
 
-Extracts the commit into a temporary folder. Then measures each subject (`benchmarks.guard.subjects`) in
-both trees, with the same environment: in each repetition one process per tree, one after the other, the order
-alternating. The ratio of a repetition is the median seconds of the earlier tree over those of this one. A
-subject is slower if the median ratio is below 1 - tolerance and every repetition is below 1, or if it worked
-in the earlier tree and fails in this one.
+Extracts the commit into a temporary folder. Then starts one process per tree for each subject
+(`benchmarks.guard.subjects`), with the same environment; in each repetition one computes while the other
+waits, then the other, the order alternating. The ratio of a repetition is the median seconds of the earlier
+tree over those of this one. A subject is slower if the median ratio is below 1 - tolerance and three of four
+repetitions are below 1, or if it worked in the earlier tree and fails in this one.
+
+Turns are short, because a machine changes while it is measured: where a host moves the cores of a virtual
+machine, they share a cache in one minute and not in the next, and the same program takes 1.5 times as long.
 
 With `--out`, every measurement is written when it is made. The same command continues where it was stopped;
-files of other commits or settings are refused. With 5 repetitions all subjects take about an hour.
+files of other commits or settings are refused.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -20,10 +24,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks import launching, machine, timing
@@ -32,6 +38,7 @@ from experiments.runtime.workdir import commit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ("before", "after")
+Measure = Callable[[float], dict[str, Any]]
 Runs = dict[str, list[dict[str, Any]]]
 """The measurements of each tree; one that failed has "failed" in place of "seconds"."""
 
@@ -59,19 +66,54 @@ def extract(commit: str, folder: Path) -> None:
         files.extractall(folder, filter="data")
 
 
-def measure(tree: Path, name: str, size: str, seconds: float, limit: float) -> dict[str, Any]:
-    """Measures a subject in a tree, in a new process."""
-    command = [sys.executable, "-P", subjects.__file__, name, size, str(seconds)]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"not finished after {limit:g} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1][:300]}
-    return json.loads(done.stdout.splitlines()[-1])
+@contextlib.contextmanager
+def started(tree: Path, name: str, size: str, limit: float) -> Generator[Measure]:
+    """Starts a process that times a subject in a tree, and yields a function that asks it to.
+
+    The function takes about how many seconds to measure. It returns the seconds of the calls, or why there
+    are none: after a failure every reply is the same. The process is ended if a reply takes `limit` seconds.
+    """
+    late = threading.Event()
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-P", subjects.__file__, name, size],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin
+        assert process.stdout
+        requests, replies = process.stdin, process.stdout
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        def measure(seconds: float) -> dict[str, Any]:
+            timer = threading.Timer(limit, end)
+            timer.start()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, as the reply says
+                print(seconds, file=requests, flush=True)
+            reply = replies.readline()
+            timer.cancel()
+            if reply:
+                return json.loads(reply)
+            if late.is_set():
+                return {"failed": f"no reply after {limit:g} s"}
+            status = process.wait()
+            errors.seek(0)
+            return {"failed": (errors.read().strip() or f"status {status}").splitlines()[-1][:300]}
+
+        try:
+            yield measure
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def judged(runs: Runs, tolerance: float) -> dict[str, Any]:
@@ -84,9 +126,10 @@ def judged(runs: Runs, tolerance: float) -> dict[str, Any]:
         return {**failed, "verdict": "broken" if any(after) and not any(before) else "not compared"}
     medians = [[statistics.median(run["seconds"]) for run in runs[tree]] for tree in TREES]
     ratio = timing.ratio(*medians)
-    if ratio["median"] < 1 - tolerance and ratio["greatest"] < 1:
+    lower, upper = np.quantile(ratio["blocks"], (0.25, 0.75))
+    if ratio["median"] < 1 - tolerance and upper < 1:
         verdict = "slower"
-    elif ratio["median"] > 1 + tolerance and ratio["least"] > 1:
+    elif ratio["median"] > 1 + tolerance and lower > 1:
         verdict = "faster"
     else:
         verdict = "within the spread"
@@ -124,18 +167,23 @@ def compare(
     trees: Mapping[str, Path], names: Sequence[str], values: Any, runs: dict[str, Runs], keep: Any
 ) -> None:
     """Makes the missing measurements; calls `keep` after each."""
-    for repetition in range(values.repetitions):
-        order = TREES if repetition % 2 == 0 else TREES[::-1]
-        for name in names:
-            of = runs.setdefault(name, {tree: [] for tree in TREES})
-            for tree in order:
-                if len(of[tree]) <= repetition:
-                    found = measure(trees[tree], name, values.size, values.seconds, values.limit)
-                    of[tree].append(found)
-                    keep()
-            if not {"failed"} & {*of["before"][-1], *of["after"][-1]}:
-                last = [statistics.median(of[tree][-1]["seconds"]) for tree in TREES]
-                print(f"{repetition + 1}/{values.repetitions} {name}: {last[0] / last[1]:.3f}", flush=True)
+    for name in names:
+        of = runs.setdefault(name, {tree: [] for tree in TREES})
+        if all(len(made) >= values.repetitions for made in of.values()):
+            continue
+        with contextlib.ExitStack() as stack:
+            measures = {
+                tree: stack.enter_context(started(folder, name, values.size, values.limit))
+                for tree, folder in trees.items()
+            }
+            for measure in measures.values():  # until both have compiled, so that neither disturbs the other
+                measure(0)
+            for repetition in range(values.repetitions):
+                for tree in TREES if repetition % 2 == 0 else TREES[::-1]:
+                    if len(of[tree]) <= repetition:
+                        of[tree].append(measures[tree](values.seconds))
+                        keep()
+        print(line(name, judged(of, values.tolerance)), flush=True)
 
 
 def main() -> None:
@@ -168,8 +216,6 @@ def main() -> None:
         extract(commit, earlier)
         compare({"before": earlier, "after": ROOT}, names, values, runs, keep)
     found = {name: judged(runs[name], values.tolerance) for name in names}
-    for name, one in found.items():
-        print(line(name, one), flush=True)
     if any(one["verdict"] in ("slower", "broken") for one in found.values()):
         raise SystemExit(1)
 
@@ -177,9 +223,9 @@ def main() -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("against", None, "the earlier commit", required=True)
     flags.DEFINE_list("only", [], "comma-separated parts of names of subjects (default: all)")
-    flags.DEFINE_integer("repetitions", 5, "processes per tree and subject", lower_bound=2)
-    flags.DEFINE_float("seconds", 5.0, "approximate seconds of timed calls per process", lower_bound=0)
-    flags.DEFINE_float("limit", 900.0, "seconds after which a process is ended", lower_bound=1)
+    flags.DEFINE_integer("repetitions", 10, "turns of each tree and subject", lower_bound=2)
+    flags.DEFINE_float("seconds", 2.0, "approximate seconds of timed calls per turn", lower_bound=0)
+    flags.DEFINE_float("limit", 900.0, "seconds after which a process that is silent ends", lower_bound=1)
     flags.DEFINE_float("tolerance", 0.02, "least change of the median ratio", lower_bound=0, upper_bound=1)
     flags.DEFINE_enum("size", "full", ("full", "tiny"), "tiny: to try the program, not to measure")
     flags.DEFINE_string("out", "", "record to write, and to continue from; empty to write none")

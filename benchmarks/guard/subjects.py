@@ -1,15 +1,19 @@
-"""Times one subject in the tree that is the current folder, and prints the seconds of its calls as JSON.
+"""Times one subject in the tree that is the current folder, for as long as it is asked to.
 
-    python PATH/subjects.py NAME SIZE SECONDS
+    python PATH/subjects.py NAME SIZE
 
-`benchmarks.guard` starts this file as a script in this tree and in that of an earlier commit. Hence it
-imports nothing that is next to it, and of the packages only names that exist in both trees; where a name has
-moved, the adapter is here. SIZE is "full" or "tiny"; kernels have one size.
+Compiles the subject and calls it once. Then, for each line of standard input with a number of seconds, it
+times calls for about so long and replies with one line of JSON. `benchmarks.guard` starts this file as a
+script in this tree and in that of an earlier commit. Hence it imports nothing that is next to it, and of the
+packages only names that exist in both trees; where a name has moved, the adapter is here. SIZE is "full" or
+"tiny"; kernels have one size.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -70,19 +74,22 @@ def kernel(shape: str, direction: str) -> Call:
 
 
 def boxworld(kind: str, tiny: bool) -> Call:
-    """An iteration of IMPALA, acting and learning, with the paper's settings, as a run makes it."""
+    """An iteration of IMPALA, acting and learning, with the paper's settings, as a run on CPUs makes it."""
     engine = found("experiments.boxworld.engine", "experiments.boxworld_engine")
     presets = found("experiments.boxworld.config", "experiments.configs.boxworld")
     config = presets.paper()
     config.agent = dataclasses.replace(config.agent, kind=kind)
     if tiny:
         config = dataclasses.replace(config, batch_size=8, updates=1, unroll=2)
-    for module, use in (("memory", use_memory), ("chunks", use_chunks)):
-        try:
-            config = use(importlib.import_module(f"experiments.runtime.{module}"), config)
-        except ModuleNotFoundError:  # in earlier trees, which had neither
-            continue
-    learner = engine.Impala(config)
+    parallel = "jit"
+    with contextlib.suppress(ModuleNotFoundError):  # of earlier trees, which had none of these
+        names = ("mesh", "memory", "chunks")
+        mesh, memory, chunks = (importlib.import_module(f"experiments.runtime.{name}") for name in names)
+        if hasattr(mesh, "split_cores") and mesh.split_cores(config.cpu_devices(mesh.usable_cores(), 1)):
+            parallel = "shard_map"
+        memory.keep_large_blocks()
+        config = chunks.resolved(config, None, config.init_params)
+    learner = engine.Impala(config, parallel)
     carry = [learner.place(learner.initial())]
     learner.prepare(carry[0], 0, 1)
 
@@ -93,17 +100,6 @@ def boxworld(kind: str, tiny: bool) -> Call:
         return report.grad_norm
 
     return call
-
-
-def use_chunks(chunks: Any, config: Any) -> Any:
-    """Returns the config with the parts of a batch that a run on this machine has."""
-    return chunks.resolved(config, None, config.init_params)
-
-
-def use_memory(memory: Any, config: Any) -> Any:
-    """Keeps large blocks of memory, as a run does, and returns the config."""
-    memory.keep_large_blocks()
-    return config
 
 
 def folnet_layer(batch: int, length: int) -> Call:
@@ -190,23 +186,27 @@ SUBJECTS: dict[str, Callable[[bool], Call]] = {
 
 
 def measure(call: Call, seconds: float) -> list[float]:
-    """Returns the seconds of each call, at least two, after one that is not counted."""
-    jax.block_until_ready(call())
+    """Returns the seconds of each call, at least one."""
     times: list[float] = []
-    while len(times) < 2 or sum(times) < seconds:
+    while not times or sum(times) < seconds:
         start = time.perf_counter()
         jax.block_until_ready(call())
         times.append(time.perf_counter() - start)
     return times
 
 
-def main(name: str, size: str, seconds: str) -> None:
-    """Prints the measurement as one line of JSON."""
+def main(name: str, size: str) -> None:
+    """Replies to the requests of standard input."""
     import kernels
 
     if Path.cwd() not in Path(kernels.__file__).resolve().parents:
         raise SystemExit(f"got kernels from {kernels.__file__}, expected those of {Path.cwd()}")
-    print(json.dumps({"seconds": measure(SUBJECTS[name](size == "tiny"), float(seconds))}))
+    with os.fdopen(os.dup(1), "w") as replies:
+        os.dup2(2, 1)  # what a tree prints is no reply
+        call = SUBJECTS[name](size == "tiny")
+        jax.block_until_ready(call())
+        for seconds in sys.stdin:
+            print(json.dumps({"seconds": measure(call, float(seconds))}), file=replies, flush=True)
 
 
 if __name__ == "__main__":

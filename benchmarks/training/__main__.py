@@ -2,6 +2,7 @@
 
     python -m benchmarks.training --only=kinship
     python -m benchmarks.training --only=boxworld --cases=bfloat16 --out=
+    JAX_NUM_CPU_DEVICES=2 python -m benchmarks.training --only=boxworld
 
 The modules of `benchmarks/training/` define the cases of each experiment. Most are meant for an accelerator;
 on a CPU a step of the paper's size takes minutes. Utilization is the time that the contractions of a step,
@@ -10,14 +11,18 @@ the time of the step; work added by rematerialization is not counted. Peak memor
 Rows are written as they are measured; cases that fail or exceed the budget have a row that says so.
 """
 
+import jax
 from absl import flags
 
 from benchmarks import accelerator_summary, launching, steps, training
+from experiments.runtime import memory
 
 
 def main() -> None:
     """Runs the program with the values of its flags."""
-    values = flags.FLAGS
+    memory.keep_large_blocks()  # as runs do
+    values, cores = flags.FLAGS, jax.config.jax_num_cpu_devices
+    setting = f"JAX_NUM_CPU_DEVICES={cores} " if cores > 0 else ""
     for name, room in launching.chosen(training, values.only).items():
         cases = {case: found for case, found in room.cases().items() if values.cases in case}
         sizes = {"matrix": values.matrix, "seconds": values.seconds, "budget": values.budget}
@@ -25,7 +30,7 @@ def main() -> None:
             steps.rows(cases, room.measure, **sizes),
             accelerator_summary.training,
             values.out.format(room.folder),
-            f"python -m benchmarks.training --only={name}",
+            f"{setting}python -m benchmarks.training --only={name}",
         )
 
 

@@ -61,6 +61,11 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
     }
 
 
+def _has_core_each() -> bool:
+    """Returns whether devices are cores; several cores of one device share the work on all groups better."""
+    return jax.default_backend() == "cpu" and jax.local_device_count() >= mesh_lib.usable_cores()
+
+
 def type_name(puzzle: Sequence[int]) -> str:
     """Names a puzzle type in metrics: "2" for length 2, "2-1-3" if it also has a bridge from 1 to 3."""
     length, lock, key = puzzle
@@ -111,6 +116,7 @@ class Impala:
             updates=config.updates,
             groups=config.groups,
             summed=functools.partial(training.summed, parts=parts),
+            in_turn=parts > 1 and _has_core_each(),
         )
         self._programs: dict[int, Callable] = {}
         self._where = shardings(self.mesh, seeds=True)

@@ -9,8 +9,8 @@ gradient of the whole batch. Where this holds is a matter of measurement. `chunk
      "rows",                                   # rows of a part in the fastest measured cut
      "batch_size", "seconds", ...}             # the record: median seconds of a step by number of parts
 
-A run takes the line with its experiment, sizes, parameters and machine. Without such a line, on accelerators
-and on several devices it computes the gradient in one piece.
+A run takes the line with its experiment, sizes, parameters and machine. Without such a line and on
+accelerators it computes the gradient in one piece. Each of several devices cuts its own rows of a batch.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from experiments.runtime import processes
+from experiments.runtime import mesh, processes
 from experiments.runtime.config import RunConfig
 from experiments.runtime.workdir import added_defaults, config_dict, flatten, read_json
 
@@ -50,19 +50,30 @@ def resolved[Config: RunConfig](
     """
     if config.accumulate:
         return config
-    begun = None if workdir is None else Path(workdir) / "config.json"
-    if begun is not None and begun.exists():
-        recorded = read_json(begun).get("accumulate")
-        # Without the field the run is older than it and has one part; the workdir's check reports all else.
-        parts = recorded if isinstance(recorded, int) and recorded > 0 else 1
-    else:
+    parts = begun(workdir)
+    if parts is None:
         parts = processes.gathered([chosen(config, init)])[0].item()
     return dataclasses.replace(config, accumulate=parts)
 
 
+def begun(workdir: str | os.PathLike | None) -> int | None:
+    """Returns the number of parts of the run that has begun in a workdir; None if none has.
+
+    Raises:
+        WorkdirError: the workdir's `config.json` is damaged.
+    """
+    path = None if workdir is None else Path(workdir) / "config.json"
+    if path is None or not path.exists():
+        return None
+    recorded = read_json(path).get("accumulate")
+    # Without the field the run is older than it and has one part; the workdir's check reports all else.
+    return recorded if isinstance(recorded, int) and recorded > 0 else 1
+
+
 def chosen(config: RunConfig, init: Callable[[jax.Array], Any]) -> int:
-    """Returns the number of parts for a new run on this machine: a divisor of the batch size."""
-    if jax.default_backend() != "cpu" or jax.device_count() > 1:
+    """Returns the number of parts for a new run on this machine: a divisor of the rows of a device."""
+    batch, remainder = divmod(config.batch_size, jax.device_count())
+    if jax.default_backend() != "cpu" or remainder:
         return 1
     kind, here = (config.experiment, machine()), sizes_of(config)
     lines = [
@@ -73,8 +84,7 @@ def chosen(config: RunConfig, init: Callable[[jax.Array], Any]) -> int:
     if not lines:
         return 1
     count = parameters(init)
-    rows = next((line["rows"] for line in lines if line["parameters"] == count), config.batch_size)
-    return parts_of(config.batch_size, rows)
+    return parts_of(batch, next((line["rows"] for line in lines if line["parameters"] == count), batch))
 
 
 def parts_of(batch_size: int, rows: int) -> int:
@@ -113,8 +123,7 @@ def machine() -> dict[str, Any]:
     for folder in sorted(CPUS.glob("cpu0/cache/index*")):
         if (folder / "level").read_text().strip() != "1":
             caches.append((folder / "size").read_text().strip())  # such as "1024K"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"architecture": platform.machine(), "cores": cores, "caches": caches}
+    return {"architecture": platform.machine(), "cores": mesh.usable_cores(), "caches": caches}
 
 
 def read(path: Path) -> list[dict[str, Any]]:

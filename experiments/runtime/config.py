@@ -163,6 +163,17 @@ class RunConfig:
         """Returns a copy that starts from random parameters, for a baseline."""
         return dataclasses.replace(self, init_from="", init_optimizer=False)
 
+    def cpu_devices(self, cores: int, parts: int) -> int:
+        """Returns into how many devices a run splits CPU cores by default; see `mesh.split_cores`.
+
+        An experiment overrides this if it is faster so: each device then gets its own part of a batch.
+
+        Args:
+            cores: the number of cores.
+            parts: the number of parts into which each device will cut its part of a batch, 1 if that is open.
+        """
+        return 1
+
     def check_layout(self, layout: Layout) -> None:
         """Checks that a run of this config fits the layout and the available devices.
 

@@ -16,9 +16,9 @@ import jax
 from absl import app, flags, logging
 
 import logic_zoo
-from experiments.runtime import memory, mesh, processes
+from experiments.runtime import chunks, memory, mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
-from experiments.runtime.config import LOGS
+from experiments.runtime.config import LOGS, RunConfig
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
@@ -59,7 +59,13 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             sys_argv=argv,
         )
     flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
-    flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
+    flags.DEFINE_enum(
+        "parallel",
+        mesh.AUTO,
+        (mesh.AUTO, *mesh.PARALLEL),
+        "how a step runs on several devices; auto: jit, but shard_map over a device per core for experiments "
+        "that are faster so on CPUs",
+    )
     flags.DEFINE_string(
         "mesh", "", "devices along each axis, such as data:4,model:2 (default: all along data)"
     )
@@ -78,6 +84,8 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     flags.DEFINE_integer("num_processes", None, "number of processes of the run")
     flags.DEFINE_integer("process_id", None, "index of this process, from 0")
 
+    split: list[bool] = []
+
     def parse(argv: list[str]) -> list[str]:
         with _reported_in_one_line(argv, config):
             rest = values(argv)
@@ -86,6 +94,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             processes.connect(
                 values.distributed, values.coordinator_address, values.num_processes, values.process_id
             )
+            split.append(_split_cores(values.config, _workdir(experiment)))
             memory.keep_large_blocks(values.keep_blocks)
             values.config.validate()
         if values["verbosity"].using_default_value:
@@ -94,12 +103,15 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
 
     def run(_: Sequence[str]) -> None:
         chosen = values.config
+        mode = values.parallel
+        if mode == mesh.AUTO:
+            mode = "shard_map" if split[0] and jax.default_backend() == "cpu" else "jit"
         try:
-            parallel = mesh.Layout.parse(values.parallel, values.mesh, values.fsdp)
+            parallel = mesh.Layout.parse(mode, values.mesh, values.fsdp)
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
-        workdir = Path(values.workdir or _default_workdir(experiment, values["config"]))
+        workdir = _workdir(experiment)
         try:
             lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]
             processes.check_alike(lines, WorkdirError)
@@ -239,7 +251,19 @@ def _unknown_field(argv: Sequence[str], config: str) -> str | None:
     return None
 
 
-def _default_workdir(experiment: Experiment, flag: Any) -> str:
-    file, _, preset = config_flags.get_config_filename(flag).rpartition(":")
+def _split_cores(config: RunConfig, workdir: Path) -> bool:
+    """Makes devices of the cores, as many as the experiment wants, unless flags set how a step runs."""
+    values = flags.FLAGS
+    if values.parallel != mesh.AUTO or values.mesh or values.fsdp:
+        return False
+    parts = config.accumulate or chunks.begun(workdir) or 1
+    return mesh.split_cores(config.cpu_devices(mesh.usable_cores(), parts))
+
+
+def _workdir(experiment: Experiment) -> Path:
+    values = flags.FLAGS
+    if values.workdir:
+        return Path(values.workdir)
+    file, _, preset = config_flags.get_config_filename(values["config"]).rpartition(":")
     name = experiment.name if file == inspect.getfile(experiment.config) else Path(file or preset).stem
-    return os.path.join("runs", f"{name}-{preset}" if file else name)
+    return Path("runs", f"{name}-{preset}" if file else name)

@@ -180,6 +180,17 @@ def test_a_batch_can_be_summed_in_parts():
     chex.assert_trees_all_close(parts, whole, rtol=1e-5, atol=1e-5)
 
 
+def test_groups_act_in_turn_as_they_do_together():
+    """What they do is equal, and nothing is learned from it but what usually is."""
+    together, run = usual()
+    learner = small(in_turn=True)
+    found, wanted = program(learner)(begun(learner)), run(begun(together))
+    chex.assert_trees_all_equal(found[0].actors, wanted[0].actors)
+    chex.assert_trees_all_equal(found[1].tally, wanted[1].tally)
+    learned = [(state.params, state.opt_state, report.losses) for state, report in (found, wanted)]
+    chex.assert_trees_all_close(*learned, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.unchecked  # two parts of the actors and keys, but one of the rest
 def test_parts_of_an_axis_add_their_gradients_and_tallies():
     """Both groups on an axis of two make the updates of the whole; see engine_on_devices.py."""

@@ -1,5 +1,6 @@
 """The guard: verdicts, flags, records it continues, and the processes it starts in either tree."""
 
+import contextlib
 import json
 import shutil
 from types import SimpleNamespace
@@ -22,9 +23,11 @@ def runs(before, after) -> Any:
     ("before", "after", "verdict"),
     [
         ([1.0, 1.1, 1.0], [1.2, 1.3, 1.1], "slower"),
-        ([1.0, 1.1, 1.2], [1.2, 1.3, 1.1], "within the spread"),  # once faster
+        ([1.0, 1.1, 1.2, 1.2, 1.2], [1.2, 1.3, 1.1, 1.3, 1.3], "slower"),  # once faster
+        ([1.0, 1.1, 1.2, 1.2, 1.2], [1.2, 1.3, 1.1, 1.1, 1.3], "within the spread"),  # twice of five
         ([1.0, 1.0, 1.0], [1.01, 1.01, 1.01], "within the spread"),  # by less than the tolerance
         ([1.2, 1.3, 1.2], [1.0, 1.0, 1.1], "faster"),
+        ([1.2], [1.0], "faster"),  # the first turn of a run that goes on
     ],
 )
 def test_slower_is_what_exceeds_spread_and_tolerance(before, after, verdict):
@@ -44,23 +47,35 @@ def test_what_fails_in_this_tree_only_is_broken():
 
 def test_an_interrupted_record_is_continued_and_another_ones_refused(tmp_path, monkeypatch):
     """Each tree is measured so often; the order alternates; nothing is measured twice."""
-    asked = []
+    asked, closed = [], []
 
-    def measure(tree, name, size, seconds, limit):
-        asked.append((tree, name))
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        return {"seconds": [2.0 if tree == "new" else 1.0] * 2}
+    @contextlib.contextmanager
+    def started(tree, name, size, limit):
+        def measure(seconds):
+            if not seconds:
+                return {"seconds": [9.0]}
+            asked.append(tree)
+            if len(asked) == 3:
+                raise KeyboardInterrupt
+            return {"seconds": [2.0 if tree == "new" else 1.0] * 2}
 
-    monkeypatch.setattr(guard, "measure", measure)
-    values = type("Values", (), {"repetitions": 2, "size": "tiny", "seconds": 0.0, "limit": 9.0})
+        try:
+            yield measure
+        finally:
+            closed.append(tree)
+
+    monkeypatch.setattr(guard, "started", started)
+    values = SimpleNamespace(repetitions=2, size="tiny", seconds=1.0, limit=9.0, tolerance=0.02)
     trees: Any = {"before": "old", "after": "new"}
     made: Any = {}
     with pytest.raises(KeyboardInterrupt):
         guard.compare(trees, ["a"], values, made, lambda: None)
-    assert asked == [("old", "a"), ("new", "a"), ("new", "a")]
+    assert asked == ["old", "new", "new"]
+    assert sorted(closed) == ["new", "old"]
     guard.compare(trees, ["a"], values, made, lambda: None)
-    assert asked[3:] == [("new", "a"), ("old", "a")]
+    assert asked[3:] == ["new", "old"]
+    guard.compare(trees, ["a"], values, made, lambda: None)
+    assert len(asked) == 5
     assert guard.judged(made["a"], 0.02)["verdict"] == "slower"
 
     out, head = tmp_path / "guard.json", {"against": "a", "size": "full"}
@@ -92,17 +107,32 @@ def all_cases(platform):
 }
 
 
+def replies(tree, name, size, *seconds, limit=600.0):
+    with guard.started(tree, name, size, limit) as measure:
+        return [measure(each) for each in seconds]
+
+
 def test_a_process_measures_the_tree_it_is_given(tmp_path):
     """A tree with other packages of the same names, and one without."""
     for name, text in OTHER_TREE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = guard.measure(tmp_path, ROW, "full", 0.0, 120)
-    assert len(found["seconds"]) == 2
-    assert min(found["seconds"]) > 0
+    first, *others = replies(tmp_path, ROW, "full", 0.0, 0.0, 0.01)
+    assert len(first["seconds"]) == 1
+    assert min(first["seconds"]) > 0
+    assert sum(others[1]["seconds"]) > 0.01
     shutil.rmtree(tmp_path / "kernels")
-    missing = guard.measure(tmp_path, ROW, "full", 0.0, 120)
+    missing, again = replies(tmp_path, ROW, "full", 0.0, 0.0)
     assert "expected those of" in missing["failed"] or "ModuleNotFoundError" in missing["failed"]
+    assert again == missing
+
+
+def test_a_process_that_does_not_reply_is_ended(tmp_path):
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text("import time\ntime.sleep(300)\n")
+    found = replies(tmp_path, ROW, "full", 0.0, 0.0, limit=0.2)
+    assert found == [{"failed": "no reply after 0.2 s"}] * 2
 
 
 def test_the_kernels_are_those_of_their_benchmark():
@@ -123,15 +153,15 @@ def test_modules_that_have_moved_are_found():
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_subject_runs_here():
     """A tiny one, in this process; the tests above start others."""
-    assert len(subjects.measure(subjects.SUBJECTS["llrnn.second_order"](True), 0.0)) == 2
+    assert len(subjects.measure(subjects.SUBJECTS["llrnn.second_order"](True), 0.0)) == 1
 
 
 @pytest.mark.slow
 def test_every_subject_runs_here():
     for name in subjects.SUBJECTS:
         if name == ROW or not name.startswith("kernels."):
-            found = guard.measure(guard.ROOT, name, "tiny", 0.0, 600)
-            assert len(found["seconds"]) == 2, found
+            (found,) = replies(guard.ROOT, name, "tiny", 0.0)
+            assert len(found["seconds"]) == 1, found
 
 
 def test_flags_are_checked_first(monkeypatch):

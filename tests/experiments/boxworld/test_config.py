@@ -135,6 +135,14 @@ def test_bounds_themselves_are_valid():
     small(decay=1.0, discount=1.0, lr=0.0, entropy_cost=0.0, value_cost=0.0, unroll=2).validate()
 
 
+@pytest.mark.parametrize(
+    ("cores", "parts", "devices"),
+    [(1, 1, 1), (2, 1, 2), (3, 1, 2), (64, 1, 4), (64, 4, 4), (4, 8, 2), (4, 5, 1)],
+)
+def test_cores_are_devices_with_whole_groups_and_parts(cores, parts, devices):
+    assert small(groups=4, batch_size=16).cpu_devices(cores, parts) == devices
+
+
 def test_groups_are_spread_over_the_devices(monkeypatch):
     config = small(groups=4)
     config.validate()

@@ -128,6 +128,13 @@ def test_the_first_step_that_is_not_finite_is_named_with_its_seed():
     assert Impala(small(seeds=1)).first_bad(alone) == (2, "the loss is inf")
 
 
+@pytest.mark.parametrize(("cores", "parts", "in_turn"), [(1, 2, True), (2, 2, False), (1, 1, False)])
+def test_groups_act_in_turn_on_a_core_of_their_own(monkeypatch, cores, parts, in_turn):
+    """If the arrays of a whole batch do not fit into the cache either."""
+    monkeypatch.setattr(mesh, "usable_cores", lambda: cores)
+    assert Impala(small(accumulate=parts)).learner.in_turn is in_turn
+
+
 def test_the_settings_of_a_config_reach_the_learner():
     """The objective and the optimiser are those of NumPy with the config's numbers, all unlike defaults."""
     settings: dict[str, Any] = {"discount": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}

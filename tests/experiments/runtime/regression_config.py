@@ -24,6 +24,7 @@ class Config(runtime.RunConfig):
         optimizer: sgd or adam.
         pause: seconds every evaluation sleeps, so that there is time to kill the process.
         poison: from this step on the data hold a NaN; -1 for never.
+        cores: number of devices into which CPU cores are split.
         data: what is learned.
     """
 
@@ -33,7 +34,13 @@ class Config(runtime.RunConfig):
     optimizer: str = "sgd"
     pause: float = 0.0
     poison: int = -1
+    cores: int = runtime.resumable(1)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+
+    def cpu_devices(self, cores, parts):
+        """See `RunConfig.cpu_devices`."""
+        assert cores > 0, cores
+        return self.cores // parts
 
     def validate(self):
         """Checks the fields; see `RunConfig.validate`."""

@@ -82,11 +82,11 @@ def test_a_line_applies_to_configs_with_fields_added_since(table):
     assert chunks.resolved(Deeper(depth=2), None, init).accumulate == 16
 
 
-def test_accelerators_and_several_devices_have_one_part(table, monkeypatch):
-    monkeypatch.setattr(jax, "device_count", lambda: 2)
-    assert chunks.resolved(Sized(), None, init).accumulate == 1
+def test_each_device_cuts_its_rows_and_accelerators_have_one_part(table, monkeypatch):
+    for devices, parts in {1: 16, 2: 8, 5: 1, 16: 1}.items():
+        monkeypatch.setattr(jax, "device_count", lambda count=devices: count)
+        assert chunks.resolved(Sized(), None, init).accumulate == parts
     monkeypatch.setattr(jax, "device_count", lambda: 1)
-    assert chunks.resolved(Sized(), None, init).accumulate == 16
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert chunks.resolved(Sized(), None, init).accumulate == 1
 

@@ -145,7 +145,7 @@ REFUSED = {
     "not a tuple of ints": (["--config.data.shape=(1,x)"], ["data.shape", "tuple[int, ...]"]),
     "not a choice": (["--config.optimizer=lion"], ["optimizer: got 'lion'", "'sgd', 'adam'"]),
     "not a multiple": (["--config.checkpoint_every=15"], ["checkpoint_every: got 15", "log_every=10"]),
-    "unknown mode": (["--parallel=threads"], ["jit|shard_map|pmap"]),
+    "unknown mode": (["--parallel=threads"], ["auto|jit|shard_map|pmap"]),
     "unknown flag": (["--work=here"], ["work"]),
     "not a flag": (["quick"], ["arguments: got 'quick', expected flags only"]),
     "other devices": (["--mesh=data:3"], ["mesh: got data:3,model:1 for 3 devices, expected sizes for 1"]),
@@ -173,7 +173,10 @@ BEGINS = {
     "--config=mine.py:fast --config.steps=10": "mine-fast: jit, 10",
     "--config=regression:killable --parallel=pmap": "regression-killable: pmap, 300",
     "--config regression:killable --workdir=runs/mine": "mine: jit, 300",
-    "--fsdp --config.lr=1": "regression-quick: jit fsdp, 60",
+    "--fsdp --config.lr=1 --config.cores=2": "regression-quick: jit fsdp, 60",
+    "--config.cores=2": "regression-quick: shard_map, 60",
+    "--config.cores=2 --config.accumulate=2": "regression-quick: jit, 60",
+    "--config.cores=2 --parallel=jit": "regression-quick: jit, 60",
 }
 """What the stand-in of a run in `launches.py` says."""
 
@@ -236,6 +239,18 @@ def test_presets_and_files_of_ones_own_begin(refusals):
     """A file is found in the current directory; each begins in a directory of its name, as the flags say."""
     for arguments, shown in BEGINS.items():
         assert refusals[0][arguments] == [0, f"runs/{shown} steps\n"]
+
+
+def test_a_run_on_cores_as_devices_continues_on_one(launch, tmp_path):
+    """And one whose parts do not fit into the rows of a device continues on one as well."""
+    status, message = launch(tmp_path, "--config.steps=20", "--config.cores=2")
+    assert status == 0, message
+    summary = tmp_path / "runs" / "regression-quick" / "summary.json"
+    assert json.loads(summary.read_text())["parallel"] == "shard_map"
+    status, message = launch(tmp_path, "--config.steps=40")
+    assert status == 0, message
+    found = json.loads(summary.read_text())
+    assert (found["parallel"], found["step"]) == ("jit", 40)
 
 
 def test_a_run_from_start_to_end_then_another_config_in_its_workdir(launch, tmp_path):

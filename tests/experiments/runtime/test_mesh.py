@@ -15,6 +15,41 @@ def test_the_mesh_spans_all_devices():
     assert made.axis_types == (AxisType.Auto,)
 
 
+@pytest.fixture
+def made(monkeypatch):
+    """Returns the settings of JAX that are changed, without changing them."""
+    found = []
+    monkeypatch.setattr(type(jax.config), "update", lambda config, *setting: found.append(setting))
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    return found
+
+
+def test_cores_become_devices(made):
+    assert mesh.split_cores(3)
+    assert made == [("jax_num_cpu_devices", 3)]
+
+
+def test_one_device_of_all_cores_is_no_setting(made):
+    assert not mesh.split_cores(1)
+    assert not made
+
+
+def test_the_environment_decides_if_it_names_devices(made, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"--a=1 --{mesh.HOST_DEVICES}=4")
+    assert not mesh.split_cores(2)
+    monkeypatch.setenv("XLA_FLAGS", "--a=1")
+    assert mesh.split_cores(2)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    assert not mesh.split_cores(2)
+    assert len(made) == 1
+
+
+def test_devices_that_exist_remain():
+    before = jax.device_count()
+    assert not mesh.split_cores(2)
+    assert jax.device_count() == before
+
+
 def test_the_axes_of_a_mesh_share_all_devices(monkeypatch):
     made = []
     monkeypatch.setattr(jax, "device_count", lambda: 8)
