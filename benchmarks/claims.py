@@ -205,8 +205,8 @@ AUTHORS_STEPS = {"relational": 19_000, "simplicial": 14_000}
 
 
 def agents(record: Record) -> Iterator[dict[str, Any]]:
-    """Yields the lines of acting and learning with the paper's agents; a row without a case is their floor."""
-    for row in (row for row in record["rows"] if "case" in row):
+    """Yields the lines of acting and learning with the paper's agents."""
+    for row in (row for row in record["rows"] if "case" in row):  # the others are of matrix products
         kind = row["case"].partition(",")[0]
         yield line(
             record,
