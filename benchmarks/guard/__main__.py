@@ -39,6 +39,7 @@ from experiments.runtime.workdir import commit_of
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ("before", "after")
 Measure = Callable[[float], dict[str, Any]]
+"""Maps the approximate seconds to measure to the measurement, as in `Runs`."""
 Runs = dict[str, list[dict[str, Any]]]
 """The measurements of each tree; one that failed has "failed" in place of "seconds"."""
 
@@ -225,7 +226,7 @@ if __name__ == "__main__":
     flags.DEFINE_list("only", [], "comma-separated parts of names of subjects (default: all)")
     flags.DEFINE_integer("repetitions", 10, "turns of each tree and subject", lower_bound=2)
     flags.DEFINE_float("seconds", 2.0, "approximate seconds of timed calls per turn", lower_bound=0)
-    flags.DEFINE_float("limit", 900.0, "seconds after which a process that is silent ends", lower_bound=1)
+    flags.DEFINE_float("limit", 900.0, "seconds to wait for a reply of a process", lower_bound=1)
     flags.DEFINE_float("tolerance", 0.02, "least change of the median ratio", lower_bound=0, upper_bound=1)
     flags.DEFINE_enum("size", "full", ("full", "tiny"), "tiny: to try the program, not to measure")
     flags.DEFINE_string("out", "", "record to write, and to continue from; empty to write none")

@@ -56,7 +56,8 @@ def training(config: boxworld.Config, iterations: int) -> tuple[Callable[[], Any
     As in a run, on all devices, and in as many parts as were measured to be fast.
     """
     config = chunks.resolved(config, None, config.init_params)
-    engine = Impala(config, "shard_map" if jax.device_count() > 1 else "jit")
+    on_cores = jax.default_backend() == "cpu" and jax.device_count() > 1
+    engine = Impala(config, "shard_map" if on_cores else "jit")
     carry = [engine.place(engine.initial())]
     engine.prepare(carry[0], 0, iterations)
     program: Any = engine._programs[iterations]

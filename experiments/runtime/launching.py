@@ -84,8 +84,6 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     flags.DEFINE_integer("num_processes", None, "number of processes of the run")
     flags.DEFINE_integer("process_id", None, "index of this process, from 0")
 
-    split: list[bool] = []
-
     def parse(argv: list[str]) -> list[str]:
         with _reported_in_one_line(argv, config):
             rest = values(argv)
@@ -94,8 +92,10 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             processes.connect(
                 values.distributed, values.coordinator_address, values.num_processes, values.process_id
             )
-            split.append(_split_cores(values.config, _workdir(experiment)))
+            split = _split_cores(values.config, _workdir(experiment))
             memory.keep_large_blocks(values.keep_blocks)
+            if values.parallel == mesh.AUTO:
+                values.parallel = "shard_map" if split and jax.default_backend() == "cpu" else "jit"
             values.config.validate()
         if values["verbosity"].using_default_value:
             logging.set_verbosity(logging.WARNING)  # JAX and Orbax are verbose at INFO
@@ -103,11 +103,8 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
 
     def run(_: Sequence[str]) -> None:
         chosen = values.config
-        mode = values.parallel
-        if mode == mesh.AUTO:
-            mode = "shard_map" if split[0] and jax.default_backend() == "cpu" else "jit"
         try:
-            parallel = mesh.Layout.parse(mode, values.mesh, values.fsdp)
+            parallel = mesh.Layout.parse(values.parallel, values.mesh, values.fsdp)
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))

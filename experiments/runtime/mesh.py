@@ -44,7 +44,12 @@ def split_cores(count: int) -> bool:
     Returns:
         Whether CPUs have `count` devices now: not if it is 1, if the environment sets another number, if JAX
         has computed before, or for one of several processes.
+
+    Raises:
+        ValueError: `count` is less than 1.
     """
+    if count < 1:
+        raise ValueError(f"count: got {count} devices for the cores, expected at least 1")
     already = jax.config.jax_num_cpu_devices
     set_by_flag = HOST_DEVICES in os.environ.get("XLA_FLAGS", "")
     if count == 1 or already not in (-1, count) or set_by_flag or jax.distributed.is_initialized():

@@ -27,7 +27,7 @@ def runs(before, after) -> Any:
         ([1.0, 1.1, 1.2, 1.2, 1.2], [1.2, 1.3, 1.1, 1.1, 1.3], "within the spread"),  # twice of five
         ([1.0, 1.0, 1.0], [1.01, 1.01, 1.01], "within the spread"),  # by less than the tolerance
         ([1.2, 1.3, 1.2], [1.0, 1.0, 1.1], "faster"),
-        ([1.2], [1.0], "faster"),  # the first turn of a run that goes on
+        ([1.2], [1.0], "faster"),  # one turn
     ],
 )
 def test_slower_is_what_exceeds_spread_and_tolerance(before, after, verdict):

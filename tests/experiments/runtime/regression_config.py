@@ -40,7 +40,7 @@ class Config(runtime.RunConfig):
     def cpu_devices(self, cores, parts):
         """See `RunConfig.cpu_devices`."""
         assert cores > 0, cores
-        return self.cores // parts
+        return max(1, self.cores // parts)
 
     def validate(self):
         """Checks the fields; see `RunConfig.validate`."""

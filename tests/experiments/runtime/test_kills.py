@@ -241,16 +241,22 @@ def test_presets_and_files_of_ones_own_begin(refusals):
         assert refusals[0][arguments] == [0, f"runs/{shown} steps\n"]
 
 
+def parallel_of(launch, directory, *arguments):
+    """Returns how a run, which must succeed, was parallel."""
+    status, message = launch(directory, *arguments)
+    assert status == 0, message
+    return json.loads((directory / "runs" / "regression-quick" / "summary.json").read_text())["parallel"]
+
+
 def test_a_run_on_cores_as_devices_continues_on_one(launch, tmp_path):
-    """And one whose parts do not fit into the rows of a device continues on one as well."""
-    status, message = launch(tmp_path, "--config.steps=20", "--config.cores=2")
-    assert status == 0, message
-    summary = tmp_path / "runs" / "regression-quick" / "summary.json"
-    assert json.loads(summary.read_text())["parallel"] == "shard_map"
-    status, message = launch(tmp_path, "--config.steps=40")
-    assert status == 0, message
-    found = json.loads(summary.read_text())
-    assert (found["parallel"], found["step"]) == ("jit", 40)
+    assert parallel_of(launch, tmp_path, "--config.steps=20", "--config.cores=2") == "shard_map"
+    assert parallel_of(launch, tmp_path, "--config.steps=40") == "jit"
+
+
+def test_a_run_continues_on_one_device_if_its_parts_need_all_rows(launch, tmp_path):
+    """The parts are those it has recorded; the command line leaves them open."""
+    assert parallel_of(launch, tmp_path, "--config.steps=20", "--config.accumulate=2") == "jit"
+    assert parallel_of(launch, tmp_path, "--config.steps=40", "--config.cores=2") == "jit"
 
 
 def test_a_run_from_start_to_end_then_another_config_in_its_workdir(launch, tmp_path):

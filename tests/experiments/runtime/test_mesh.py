@@ -31,6 +31,8 @@ def test_cores_become_devices(made):
 
 def test_one_device_of_all_cores_is_no_setting(made):
     assert not mesh.split_cores(1)
+    with pytest.raises(ValueError, match="count: got 0 devices for the cores, expected at least 1"):
+        mesh.split_cores(0)
     assert not made
 
 
@@ -39,9 +41,15 @@ def test_the_environment_decides_if_it_names_devices(made, monkeypatch):
     assert not mesh.split_cores(2)
     monkeypatch.setenv("XLA_FLAGS", "--a=1")
     assert mesh.split_cores(2)
-    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(type(jax.config), "jax_num_cpu_devices", 3, raising=False)
     assert not mesh.split_cores(2)
     assert len(made) == 1
+
+
+def test_one_of_several_processes_keeps_its_devices(made, monkeypatch):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    assert not mesh.split_cores(2)
+    assert not made
 
 
 def test_devices_that_exist_remain():
