@@ -139,13 +139,13 @@ def _bridges_found(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
 
 _BRIDGES = get_config("bridges")
 _STEP_SECONDS: Mapping[str, float] = {
-    "simplicial": 0.0743,
-    "relational": 0.0501,
-    "relational, wide": 0.202,
-    "simplicial, trilinear logit": 0.0768,
-    "simplicial, B without parameters": 0.0745,
+    "simplicial": 0.117,
+    "relational": 0.0831,
+    "relational, wide": 0.281,
+    "simplicial, trilinear logit": 0.123,
+    "simplicial, B without parameters": 0.123,
 }
-"""By model: seconds per step on two quiet CPU cores, 2026-11-25, jax 0.12.0."""
+"""By model: seconds per step on two quiet CPU cores, 2026-11-29, jax 0.12.0."""
 
 
 def _finder(
