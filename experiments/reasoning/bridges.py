@@ -50,7 +50,7 @@ class BoxFinder(nn.Module):
     def __call__(self, pictures: UInt8[Array, "B R W 3"]) -> Float[Array, "B N"]:
         """Returns the logits of the entities, row by row."""
         config = self.config
-        x = pictures.astype(jnp.float32) / 255
+        x = (pictures.astype(jnp.float32) - config.input_centre) / config.input_scale
         for features in (12, 24):
             x = Conv(features)(x)
         grid = x.shape[:-1]

@@ -54,6 +54,20 @@ class Solution:
     is_searched: Bool[Array, "*batch"]
 
 
+@struct.dataclass
+class Path:
+    """Random shortest paths to the Gem, one from every state of a batch.
+
+    Attributes:
+        value: discounted return of the path; 0 if the Gem is out of reach.
+        target: (x, y) of what the path takes or opens first: a loose key, or the lock of a box or of the Gem;
+            (-1, -1) if the Gem is out of reach.
+    """
+
+    value: Float[Array, "*batch"]
+    target: Int32[Array, "*batch 2"]
+
+
 def solutions(states: State, config: BoxWorldConfig, *, max_items: int | None = None) -> Solution:
     """Returns the distance to the Gem and all optimal actions of every state.
 
@@ -80,17 +94,17 @@ def demonstrations(
     *,
     discount: ArrayLike,
     max_items: int | None = None,
-) -> tuple[Solution, Float[Array, "*batch"]]:
-    """Returns `solutions`, and the discounted return of a shortest path from every state.
+) -> tuple[Solution, Path]:
+    """Returns `solutions`, and a shortest path from every state.
 
-    The path is random: each of its actions is drawn uniformly from the optimal ones. The return is thus an
-    unbiased sample of the value of the policy that is uniform over optimal actions. It is 0 where the Gem is
-    out of reach.
+    The path is random: each of its actions is drawn uniformly from the optimal ones. Its return is thus an
+    unbiased sample of the value of the policy that is uniform over optimal actions, and its target one of
+    what this policy takes next.
 
     Raises:
         ValueError: as `solutions`.
     """
-    return _solve(states, config, max_items, lambda *found: _return(*found, key=key, discount=discount))
+    return _solve(states, config, max_items, lambda *found: _walk(*found, key=key, discount=discount))
 
 
 def _solve(states, config, max_items, measure) -> tuple[Solution, Any]:
@@ -291,21 +305,28 @@ def _after_each(board, digits, rounds, taken, x, y) -> _After:
     return _After(taken=taken, x=x, y=y, distance=jnp.where(opens_gem, 0, distance))
 
 
-def _return(after_each, start, solvable, chunk, *, key, discount) -> Float[Array, "B"]:
-    """Returns the discounted return of a random shortest path from every solvable state."""
+def _walk(after_each, start, solvable, chunk, *, key, discount) -> Path:
+    """Follows a random shortest path from every solvable state."""
     key = jax.random.fold_in(key, chunk)
 
     def follow(carry):
-        time, (taken, x, y), live, total = carry
+        time, (taken, x, y), live, path = carry
         after = after_each(taken, x, y)
         is_best = after.distance == after.distance.min(axis=1, keepdims=True)
         draw = jax.random.uniform(jax.random.fold_in(key, time), is_best.shape)
         action = jnp.argmax(jnp.where(is_best, draw, -1.0), axis=1)[:, None]
         after = jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, action, axis=1)[:, 0], after)
         ends = after.distance == 0
-        reward = jnp.where(ends, 10.0, after.taken != taken)
-        total += jnp.where(live, discount**time * reward, 0.0)
-        return time + 1, (after.taken, after.x, after.y), live & ~ends, total
+        takes = after.taken != taken
+        reward = jnp.where(ends, 10.0, takes)
+        is_first = live & (ends | takes) & (path.target[:, 0] < 0)
+        path = Path(
+            value=path.value + jnp.where(live, discount**time * reward, 0.0),
+            target=jnp.where(is_first[:, None], jnp.stack([after.x, after.y], axis=-1), path.target),
+        )
+        return time + 1, (after.taken, after.x, after.y), live & ~ends, path
 
-    begin = jnp.int32(0), start, solvable, jnp.zeros(solvable.shape)
-    return jax.lax.while_loop(lambda carry: carry[2].any(), follow, begin)[-1]
+    unknown = Path(jnp.zeros(solvable.shape), jnp.full((*solvable.shape, 2), -1))
+    return jax.lax.while_loop(lambda carry: carry[2].any(), follow, (jnp.int32(0), start, solvable, unknown))[
+        -1
+    ]

@@ -67,14 +67,15 @@ def test_what_was_declared_about_bridges():
     for model in models:
         params = jax.eval_shape(train.problem(model.config)["init"], jax.random.key(0))
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
-        assert [change["lr"] for change in model.search] == [5e-4, 1e-3, 2e-3]
-    fields = ("virtual_entities", "features", "pair_logit", "bilinear")
+        assert [change["lr"] for change in model.search] == [1e-3, 2e-3, 4e-3]
+    fields = ("virtual_entities", "features", "pair_logit", "bilinear", "input_centre", "input_scale")
     assert [tuple(getattr(model.config, name) for name in fields) for model in models] == [
-        (2, 64, "unsigned", True), (0, 64, "unsigned", True), (0, 166, "unsigned", True),
-        (2, 64, "trilinear", True), (2, 64, "unsigned", False),
+        (2, 64, "unsigned", True, 199, 64), (0, 64, "unsigned", True, 199, 64),
+        (0, 166, "unsigned", True, 199, 64), (2, 64, "trilinear", True, 199, 64),
+        (2, 64, "unsigned", False, 199, 64), (2, 64, "unsigned", True, 0, 255),
     ]  # fmt: skip
-    assert [model.compared for model in models] == [True, True, True, False, False]
-    assert [bool(model.exception) for model in models] == [False, True, False, False, False]
+    assert [model.compared for model in models] == [True] * 3 + [False] * 3
+    assert [bool(model.exception) for model in models] == [False, True, False, False, False, False]
     assert (claims.WHICH_BOX.seeds, claims.WHICH_BOX.search_seeds) == ((0, 1, 2, 3, 4), (100,))
 
 

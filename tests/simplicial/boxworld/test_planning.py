@@ -129,47 +129,70 @@ def test_ten_thousand_states_of_each_world(world):
     assert (distance == -1).sum() > 1000
 
 
-def value(state, config, discount, known):
-    """Returns the value of the policy that is uniform over optimal actions, by recursion over its paths."""
+def value_and_targets(state, config, discount, known):
+    """Returns the value of the policy that is uniform over optimal actions, by recursion over its paths.
+
+    And the probability of each place at which it takes or opens something first.
+    """
     place = state.grid.tobytes(), state.player.tobytes()
     if place not in known:
         same = jax.tree.map(lambda leaf: np.repeat(leaf[None], 60, axis=0), state)  # a size that is compiled
         after, outcome = jax.device_get(EACH(same, ACTIONS, config))
-        distance, values = boxworld.shortest_solution(state) or 0, []
+        distance, found = boxworld.shortest_solution(state) or 0, []
         for action, reward in enumerate(outcome.reward[0].tolist()):
             onward = jax.tree.map(lambda leaf, action=action: leaf[0, action], after)
-            if reward == 10:
-                values.append(reward)
-            elif boxworld.shortest_solution(onward) == distance - 1:
-                values.append(reward + discount * value(onward, config, discount, known))
-        known[place] = float(np.mean(values))
+            is_last = reward == 10
+            if is_last or boxworld.shortest_solution(onward) == distance - 1:
+                value, targets = (
+                    (0.0, {}) if is_last else value_and_targets(onward, config, discount, known)
+                )
+                if reward:
+                    targets = {tuple(onward.player.tolist()): 1.0}
+                found.append((reward + discount * value, targets))
+        shares: dict[tuple[int, ...], float] = {}
+        for _, targets in found:
+            for target, share in targets.items():
+                shares[target] = shares.get(target, 0.0) + share / len(found)
+        known[place] = float(np.mean([value for value, _ in found])), shares
     return known[place]
 
 
-def test_returns_are_samples_of_the_value():
-    """On a board with several shortest paths, whose returns differ; in a state that is over, 0."""
+def test_returns_and_targets_are_samples_of_the_shortest_paths():
+    """On a board with several shortest paths, whose returns differ; in a state that is over, none."""
     config, copies = SMALL, 500
     boards = jax.tree.map(lambda leaf: leaf[[0, 8, 9, 10, 25, 28, 9]], small_boards(30, seed=1))
+    grid = np.full((5, 6), -1)  # the key at (2, 3) or the one at (5, 3) first
+    grid[1:3, 1], grid[1:3, 2], grid[3, 2], grid[3, 5] = 0, (1, 2), 1, 2
+    both = FROM_BOARD(grid, np.zeros((21, 3), int), np.asarray([(-1, -1)]), SMALL)
+    boards = jax.tree.map(lambda leaf, one: np.stack([one, *leaf[1:]]), boards, both)
     many = jax.tree.map(lambda leaf: np.repeat(leaf, copies, axis=0), boards)
     many.terminated[-copies:] = True
     draw = jax.jit(
         lambda states, key: boxworld.demonstrations(states, config, key, discount=0.8, max_items=7)
     )
-    found, returns = draw(many, jax.random.key(0))
-    returns = np.asarray(returns).reshape(7, copies)
+    found, paths = draw(many, jax.random.key(0))
+    returns, drawn = np.asarray(paths.value).reshape(7, copies), np.asarray(paths.target)
+    drawn = drawn.reshape(7, copies, 2)
     assert (returns[-1] == 0).all()
+    assert (drawn[-1] == -1).all()
     size, varied = planning.CHUNK, int(returns.std(axis=1).argmax())
     first = -(-varied * copies // size) * size
     one, next_one = returns.ravel()[first : first + 2 * size].reshape(2, size)
     assert (one != next_one).any()  # chunks have keys of their own
-    errors = []
+    errors, several = [], 0
     for i in range(6):
         board = jax.tree.map(lambda leaf, i=i: leaf[i], boards)
-        expected = value(board, config, 0.8, {})
+        expected, targets = value_and_targets(board, config, 0.8, {})
         errors.append(returns[i].std() / copies**0.5)
         assert abs(returns[i].mean() - expected) < 4 * errors[-1] + 1e-5
+        shares = {place: np.mean((drawn[i] == place).all(axis=1)) for place in targets}
+        assert sum(shares.values()) == pytest.approx(1)
+        for place, share in targets.items():
+            assert abs(shares[place] - share) < 4 * (share * (1 - share) / copies) ** 0.5 + 1e-9
+        several = max(several, len(targets))
         assert (found.distance[i * copies : (i + 1) * copies] == boxworld.shortest_solution(board)).all()
     assert max(errors) > 1e-3
+    assert several > 1
 
 
 def test_boards_with_too_many_items_are_reported():
