@@ -4,7 +4,7 @@ BoxWorld.
 
 import logic_zoo.own_kernels  # noqa: F401 -- raises ImportError if another package has its place
 from simplicial import boxworld
-from simplicial.agent import Agent, AgentOutput, apply_with_attention
+from simplicial.agent import Agent, AgentOutput, apply_with_attention, apply_with_entities
 from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention
 from simplicial.blocks import RelationalBlock, SimplicialBlock, SimplicialTransformer
 from simplicial.layers import DecoderBlock, RotaryAttention, SimplicialDecoder, TrilinearAttention
@@ -22,5 +22,6 @@ __all__ = [
     "TrilinearAttention",
     "TwoSimplicialAttention",
     "apply_with_attention",
+    "apply_with_entities",
     "boxworld",
 ]

@@ -171,6 +171,7 @@ class Agent(nn.Module):
             name="transformer",
             **types,
         )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))
+        self.sow("entities", "last", entities)
         # XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call whose bfloat16
         # results are garbage; the barrier prevents this.
         pooled = jax.lax.optimization_barrier(max_over_entities(entities))
@@ -219,6 +220,18 @@ def apply_with_attention(
     maps = {**sown["attention"], **sown.get("two_simplicial", {})}  # name -> one array per block
     of_blocks = (dict(zip(maps, arrays, strict=True)) for arrays in zip(*maps.values(), strict=True))
     return dataclasses.replace(output, attention=tuple(BlockAttention(**block) for block in of_blocks))
+
+
+def apply_with_entities(
+    agent: Agent, variables: Mapping[str, Any], observation: UInt8[Array, "*B R W 3"]
+) -> tuple[AgentOutput, Float[Array, "*B N V"]]:
+    """Returns the agent's output, and the entities after the last block, row by row.
+
+    Without virtual entities. Entity (x - 1) + (C - 1)(y - 1) sees the 3 x 3 tiles around the place (x, y).
+    """
+    applied = agent.apply(variables, observation, mutable=["entities"])
+    output, state = cast(tuple[AgentOutput, Mapping[str, Any]], applied)
+    return output, state["entities"]["last"][0]
 
 
 def grid_positions(rows: int, columns: int) -> Float[np.ndarray, "rows columns 2"]:

@@ -18,7 +18,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from simplicial.rollout import Trajectories, at_least_float32
+from simplicial.rollout import PolicyOutput, Trajectories, at_least_float32
 
 
 @struct.dataclass
@@ -213,6 +213,11 @@ def loss(
         ratio=jnp.sum(ratio),
         steps=jnp.sum(valid, dtype=value.dtype),
     )
+
+
+def objective(output: PolicyOutput, trajectories: Trajectories, **settings: float) -> Losses:
+    """Returns `loss` of a policy's output for trajectories [B, T, ...], with its keyword arguments."""
+    return loss(output.logits, output.value, trajectories, **settings)
 
 
 def optimizer(

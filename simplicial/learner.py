@@ -82,7 +82,8 @@ class Learner:
         steps: T, the number of steps per environment and iteration.
         updates: U, the number of batches into which an iteration is cut; each is used for one update.
         groups: G, a multiple of the number of devices.
-        objective: `impala.loss`; use `functools.partial` for other settings.
+        objective: maps the policy's output for trajectories [B, T, ...], and these, to summed losses whose
+            `total` is minimised; `impala.objective`, with `functools.partial` for other settings.
         summed: `summed(function, batch)` returns the sum of `function` over the trajectories of a batch, by
             default `function(batch)`. Another function may add up `function(part)` over parts.
         in_turn: whether the groups of a device act one after another, not together: faster on CPUs if the
@@ -99,7 +100,7 @@ class Learner:
     steps: int = 40
     updates: int = 16
     groups: int = 1
-    objective: Callable[..., impala.Losses] = impala.loss
+    objective: Callable[..., impala.Losses] = impala.objective
     summed: Callable[[Callable[[rollout.Trajectories], PyTree], rollout.Trajectories], PyTree] = at_once
     in_turn: bool = False
 
@@ -181,7 +182,7 @@ class Learner:
 
         def total(params, part):
             output = self.policy(params, part.observation)
-            losses = self.objective(output.logits, output.value, part)
+            losses = self.objective(output, part)
             return losses.total, losses
 
         return self.summed(functools.partial(jax.grad(total, has_aux=True), params), batch)

@@ -53,7 +53,7 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
             config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
         ),
         "objective": functools.partial(
-            impala.loss,
+            impala.objective,
             discount=config.discount,
             entropy_cost=config.entropy_cost,
             value_cost=config.value_cost,

@@ -11,13 +11,13 @@ new episode; `pool` and `step_or_restart` run a batch indefinitely at little mor
 `config.py` has the settings, `rules.py` the state and the rules, `generation.py` random puzzles, `boards.py`
 puzzles set up by hand, `pool.py` batches that restart, `solving.py` the shortest solution of one
 state, `planning.py` all optimal actions of a batch,
-`symmetries.py` changes of a state that keep its solutions.
+`symmetries.py` changes of a state that keep its puzzle.
 """
 
 from simplicial.boxworld.boards import from_board
 from simplicial.boxworld.config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
 from simplicial.boxworld.generation import HUES, puzzle_number, puzzles, reset
-from simplicial.boxworld.planning import Solution, demonstrations, solutions
+from simplicial.boxworld.planning import Path, Solution, demonstrations, solutions
 from simplicial.boxworld.pool import Pool, Transition, pool, renew, reset_batch, restart, step_or_restart
 from simplicial.boxworld.rules import (
     DOWN,
@@ -33,7 +33,7 @@ from simplicial.boxworld.rules import (
     step,
 )
 from simplicial.boxworld.solving import shortest_solution, solve
-from simplicial.boxworld.symmetries import has_reflections, recolour, reflect, reflect_action
+from simplicial.boxworld.symmetries import has_reflections, rearrange, recolour, reflect, reflect_action
 
 __all__ = [
     "BRIDGE",
@@ -47,6 +47,7 @@ __all__ = [
     "UP",
     "BoxWorldConfig",
     "Outcome",
+    "Path",
     "Pool",
     "PuzzleType",
     "Solution",
@@ -60,6 +61,7 @@ __all__ = [
     "puzzle_number",
     "puzzle_type",
     "puzzles",
+    "rearrange",
     "recolour",
     "reflect",
     "reflect_action",

@@ -65,12 +65,12 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     contents = jnp.where(on_path, rank, EMPTY)
     locks = jnp.where(on_path & (rank % length != 0), rank + 1, EMPTY)
     here = (rank[:, None] == number[None]) & is_used[None]
-    contents = jnp.max(jnp.where(here, content[None], contents[:, None]), axis=1, initial=EMPTY)
-    locks = jnp.max(jnp.where(here, lock[None], locks[:, None]), axis=1, initial=EMPTY)
+    contents = jnp.maximum(contents, jnp.max(jnp.where(here, content[None], EMPTY), axis=1, initial=EMPTY))
+    locks = jnp.maximum(locks, jnp.max(jnp.where(here, lock[None], EMPTY), axis=1, initial=EMPTY))
     is_gem = rank == 0
-    grid = _board(jnp.where(is_gem, GEM, contents), jnp.where(is_gem, 1, locks), config)
+    grid = board_of(jnp.where(is_gem, GEM, contents), jnp.where(is_gem, 1, locks), config)
     if paths == 2:
-        below = _board(jnp.where(is_gem, GEM, EMPTY), jnp.where(is_gem, length + 1, EMPTY), config)
+        below = board_of(jnp.where(is_gem, GEM, EMPTY), jnp.where(is_gem, length + 1, EMPTY), config)
         grid = jnp.maximum(grid, jnp.roll(below, 1, axis=0))
 
     places = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
@@ -177,7 +177,7 @@ def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConf
     return lock, content.at[0].set(bridge_key)
 
 
-def _board(contents, locks, config: BoxWorldConfig) -> Int8[Array, "R C"]:
+def board_of(contents, locks, config: BoxWorldConfig) -> Int8[Array, "R C"]:
     """Places the tiles of all slots on the board, with `EMPTY` between them."""
     height, width = len(config.slot_ys), len(config.slot_xs)
 

@@ -1,4 +1,7 @@
-"""Symmetries of BoxWorld: changes of a state after which the same play, with actions mapped, does the same.
+"""Symmetries of BoxWorld: changes of a state that give other states of equally likely boards.
+
+After a change of colours or a reflection, the same play, with actions mapped, does the same. Exchanging the
+contents of slots keeps the puzzle, but not the paths between its boxes.
 
 Reflections that exchange left and right are no symmetries, because a lock is to the right of its box's
 content. Exchanging up and down keeps the rules; with a single Gem lock it also keeps the places of boxes.
@@ -9,9 +12,11 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from simplicial.boxworld.config import BoxWorldConfig
+from simplicial.boxworld.generation import board_of
 from simplicial.boxworld.rules import DOWN, UP, State
 
 
@@ -23,6 +28,43 @@ def recolour(state: State, key: PRNGKeyArray) -> State:
     """
     colours = jax.random.permutation(key, state.palette[1:])
     return dataclasses.replace(state, palette=jnp.concatenate([state.palette[:1], colours]))
+
+
+def rearrange(state: State, key: PRNGKeyArray, config: BoxWorldConfig) -> State:
+    """Exchanges the contents of the slots, in random order: boxes, loose keys and nothing at all.
+
+    A Gem with two locks stays where it is, and the slot below it empty. A player in a slot moves with it.
+    `reset` fills the slots in random order, so that every board is as likely as any other arrangement of it;
+    what has been taken, and what can still be solved, stay the same. For boards made by `reset`.
+    """
+    places = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
+    ys, xs = (jnp.asarray(place.ravel()) for place in places)
+    stays = jnp.zeros(config.num_slots, bool)
+    if config.gem_locks == 2:
+        stays = (xs == state.gem[:1]) & ((ys == state.gem[1:]) | (ys == state.gem[1:] + config.slot_ys.step))
+    draw = jnp.where(stays, 1, jax.random.uniform(key, stays.shape))
+    # The n-th smallest draw goes to the n-th slot that does not stay.
+    order = jnp.sum(draw[None] < draw[:, None], axis=1), jnp.cumsum(~stays) - 1
+    goes = jnp.where(stays[:, None] | stays[None], jnp.diag(stays), order[0][:, None] == order[1][None])
+    source, target = jnp.argmax(goes, axis=0), jnp.argmax(goes, axis=1)
+
+    left, right = (state.grid[places[0], places[1] + side].reshape(-1)[source] for side in (0, 1))
+    is_slot = np.zeros(state.grid.shape, bool)
+    is_slot[places[0], places[1]] = is_slot[places[0], places[1] + 1] = True
+
+    def move(xy):
+        is_in = (xy[1:] == ys) & ((xy[:1] == xs) | (xy[:1] == xs + 1))
+        slot = jnp.argmax(is_in)
+        there = jnp.stack([xs[target[slot]] - xs[slot] + xy[0], ys[target[slot]]])
+        return jnp.where(is_in.any(), there, xy).astype(xy.dtype)
+
+    return dataclasses.replace(
+        state,
+        grid=jnp.where(is_slot, board_of(left, right, config), state.grid),
+        player=move(state.player),
+        gem=move(state.gem),
+        traps=jax.vmap(move)(state.traps),
+    )
 
 
 def has_reflections(config: BoxWorldConfig) -> bool:

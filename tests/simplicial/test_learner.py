@@ -225,9 +225,9 @@ def one_bad_number(learning_rate, wanted):
     return optax.GradientTransformation(lambda params: jnp.int32(0), cast(Any, update))
 
 
-def infinite_at_first(logits, value, batch, wanted):
+def infinite_at_first(output, batch, wanted):
     """Is the usual loss, plus infinity in the first update, which is on-policy, if wanted."""
-    losses = impala.loss(logits, value, batch)
+    losses = impala.objective(output, batch)
     first = jnp.abs(losses.ratio - losses.steps) < 1e-4
     return dataclasses.replace(losses, total=losses.total + jnp.where(wanted & first, jnp.inf, 0))
 
@@ -291,7 +291,7 @@ def test_every_trajectory_is_learned_from_once():
 
 def test_the_objective_can_have_other_settings():
     """Settings reach the gradient; with other costs at 0 it only affects values."""
-    learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
+    learner = small(objective=functools.partial(impala.objective, entropy_cost=0.0, advantage_rho_bar=0.0))
     params, trajectories, (usually, _) = usual_gradient()
     gradient, losses = jax.device_get(jax.jit(learner.gradient)(params, trajectories))
     assert losses.total == 0.5 * losses.value > 0
@@ -305,7 +305,7 @@ def test_the_papers_proportions_are_the_defaults():
     learner = Learner(corridor.policy, corridor.ENVIRONMENT, impala.optimizer())
     assert (learner.environments // learner.updates, learner.steps, learner.groups) == (32, 40, 1)
     assert learner.environments == 512
-    assert learner.objective is impala.loss
+    assert learner.objective is impala.objective
 
 
 def in_boxworld(config=boxworld.BRIDGE, **fields):

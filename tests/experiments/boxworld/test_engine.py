@@ -12,7 +12,7 @@ import pytest
 from experiments.boxworld.config import AgentConfig, BoardConfig
 from experiments.boxworld.engine import Impala, make_policy, type_label, type_name, type_of
 from experiments.runtime import mesh
-from simplicial import impala, rollout
+from simplicial import AgentOutput, impala, rollout
 from simplicial.learner import Report
 from tests import on_devices
 from tests.experiments.boxworld.player import small_episode, small_player
@@ -155,7 +155,8 @@ def test_the_settings_of_a_config_reach_the_learner():
     }
     logits, value = rng.normal(size=(*shape, 4)), rng.normal(size=shape)
     trajectories = rollout.Trajectories(jnp.zeros(shape), **jax.tree.map(jnp.asarray, arrays))
-    losses = learner.objective(jnp.asarray(logits), jnp.asarray(value), trajectories)
+    output = AgentOutput(jnp.asarray(logits), jnp.asarray(value))
+    losses = learner.objective(output, trajectories)
     wanted, *_ = plain_impala.loss(logits, value, arrays, gamma=settings.pop("discount"), **settings)
     assert losses.total == pytest.approx(wanted["total"], rel=1e-4)
 

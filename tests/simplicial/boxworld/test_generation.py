@@ -178,6 +178,7 @@ def test_colours(drawn, name):
             "all at once",
         ),
         (boxworld.BRIDGE.replace(rows=5, cols=6, max_length=1, bridge_probability=0.0), "smallest"),
+        (boxworld.STANDARD.replace(max_distractors=0, traps=0), "no traps"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

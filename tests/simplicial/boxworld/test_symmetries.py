@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simplicial import boxworld
+from tests.simplicial.boxworld.test_planning import wander
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -15,6 +16,11 @@ CONFIG = boxworld.STANDARD.replace(max_length=2, max_distractors=2, traps=3)
 STEP = jax.jit(jax.vmap(boxworld.step, (0, 0, None)))
 OBSERVE = jax.jit(jax.vmap(lambda state: boxworld.observe(state, CONFIG)))
 REFLECT = jax.jit(jax.vmap(lambda state: boxworld.reflect(state, CONFIG)))
+
+
+def slots_of(grid, config):
+    """Returns what each slot (x, y) holds."""
+    return {(x, y): tuple(grid[y, x : x + 2].tolist()) for x in config.slot_xs for y in config.slot_ys}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,60 @@ def test_reflected_boards_have_boxes_in_the_same_places(states):
         assert not boxworld.has_reflections(config)
         with pytest.raises(ValueError, match="expected one Gem lock and an odd number of rows"):
             boxworld.reflect(one, config)
+
+
+def test_other_slots():
+    """Boxes and loose keys go whole to other slots, with the player who stands in one and their traps.
+
+    The Gem with two locks and the slot below it stay; what can be taken and opened next is the same, and the
+    shortest solution no shorter than its number of keys asks for.
+    """
+    for config in (CONFIG, boxworld.BRIDGE):
+        size = 60
+        key = jax.random.key(3)
+        start = jax.jit(lambda key, config=config: boxworld.reset_batch(key, size, config))(key)
+        states = wander(start, jax.random.key(4), config, 60)
+        rearrange = jax.jit(jax.vmap(boxworld.rearrange, (0, 0, None)))
+        old, new = jax.device_get((states, rearrange(states, jax.random.split(key, size), config)))
+        went, moved = set(), 0
+        for i in range(size):
+            before, after = (slots_of(one.grid[i], config) for one in (old, new))
+            assert sorted(before.values()) == sorted(after.values())
+            gem = tuple(old.gem[i].tolist())
+            if config.gem_locks == 2:
+                below = gem[0], gem[1] + 2
+                assert tuple(new.gem[i].tolist()) == gem
+                assert [before[place] for place in (gem, below)] == [after[place] for place in (gem, below)]
+                np.testing.assert_array_equal(old.grid[i][::2], new.grid[i][::2])  # no slots, but a Gem's half
+            assert after[tuple(new.gem[i].tolist())] == before[gem]
+            went.add(tuple(new.gem[i].tolist()))
+            for (x, y), (to_x, to_y) in zip(old.traps[i].tolist(), new.traps[i].tolist(), strict=True):
+                assert (x < 0) == (to_x < 0)
+                if x >= 0:
+                    assert before[x - 1, y] == after[to_x - 1, to_y]
+            (x, y), (to_x, to_y) = old.player[i].tolist(), new.player[i].tolist()
+            in_slot = y in config.slot_ys and x % 3 in (1, 2) and x < config.cols
+            if in_slot:
+                assert before[x - (x - 1) % 3, y] == after[to_x - (to_x - 1) % 3, to_y]
+                assert (x - 1) % 3 == (to_x - 1) % 3
+                moved += (x, y) != (to_x, to_y)
+            else:
+                assert (x, y) == (to_x, to_y)
+        assert moved > 3
+        assert len(went) > 3
+        for name in ("inventory", "palette", "puzzle", "time", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(old, name), getattr(new, name))
+
+
+def test_all_orders_of_slots_are_equally_likely():
+    """Of three slots with two different boxes and nothing: six orders."""
+    config = boxworld.STANDARD.replace(rows=3, cols=9, max_length=1, max_distractors=0, traps=0)
+    state = jax.jit(lambda: boxworld.reset(jax.random.key(0), config))()
+    draws = jax.jit(jax.vmap(boxworld.rearrange, (None, 0, None)))
+    grids = np.asarray(draws(state, jax.random.split(jax.random.key(1), 600), config).grid)
+    counts = np.unique(grids, axis=0, return_counts=True)[1]
+    assert len(counts) == 6
+    assert abs(counts - 100).max() < 40
 
 
 def test_actions():
