@@ -171,7 +171,8 @@ class Agent(nn.Module):
             name="transformer",
             **types,
         )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))
-        self.sow("entities", "last", entities)
+        if not self.is_initializing():
+            self.sow("entities", "last", entities)
         # XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call whose bfloat16
         # results are garbage; the barrier prevents this.
         pooled = jax.lax.optimization_barrier(max_over_entities(entities))

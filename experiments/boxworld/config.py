@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments import runtime
+from experiments.boxworld import demonstrations as demonstrations_lib
 from simplicial import Agent, boxworld
 
 ACTIONS = ("left", "up", "right", "down")
@@ -140,8 +141,15 @@ class Config(runtime.RunConfig):
             `final_episodes` times the number of types from the training distribution.
         eval_cap: number of steps after which an evaluation episode is stopped.
         learn_from: "rewards" for IMPALA, or "demonstrations" of the solver for imitation, which has no
-            entropy bonus and uses Adam (without `decay` and `epsilon`); see `demonstrations.py`.
-        practice_horizon: number of steps after which an episode of imitation ends, in place of the board's.
+            entropy bonus and uses Adam (without `decay` and `epsilon`); see `demonstrations.py`. The fields
+            below are about imitation.
+        practice_horizon: number of steps after which an episode ends, in place of the board's.
+        practice_bridges: probability of a bridge, in place of the board's; negative for the board's.
+        expert_share: share of its steps that the solver takes in the last environment of a group.
+        marks_cost: weight of the losses of what comes next and of which boxes are traps; 0 for none.
+        matrix_lr: learning rate of Muon for matrices; 0 for Adam alone.
+        decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
+            constant ones.
     """
 
     experiment: ClassVar[str] = "boxworld"
@@ -168,6 +176,11 @@ class Config(runtime.RunConfig):
     eval_cap: int = 400
     learn_from: Literal["rewards", "demonstrations"] = runtime.added("rewards")
     practice_horizon: int = runtime.added(120)
+    practice_bridges: float = runtime.added(-1.0)
+    expert_share: float = runtime.added(0.0)
+    marks_cost: float = runtime.added(0.0)
+    matrix_lr: float = runtime.added(0.0)
+    decay_steps: int = runtime.added(0)
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also builds the agent and the board to surface their errors early."""
@@ -177,12 +190,14 @@ class Config(runtime.RunConfig):
         runtime.at_least("practice_horizon", self.practice_horizon, 1)
         runtime.one_of("learn_from", self.learn_from, ["rewards", "demonstrations"])
         runtime.at_least("unroll", self.unroll, 2)
-        for name in ("lr", "decay", "discount", "entropy_cost", "value_cost"):
+        for name in ("lr", "decay", "discount", "entropy_cost", "value_cost", "expert_share", "marks_cost"):
+            runtime.at_least(name, getattr(self, name), 0)
+        for name in ("matrix_lr", "decay_steps"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("clip", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected a value above 0")
-        for name in ("decay", "discount"):
+        for name in ("decay", "discount", "practice_bridges", "expert_share"):
             if getattr(self, name) > 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected at most 1")
         if self.batch_size % self.groups:
@@ -210,11 +225,20 @@ class Config(runtime.RunConfig):
             )
         layout.check(self.groups, jax.device_count())
 
+    def practice(self) -> boxworld.BoxWorldConfig:
+        """Returns the environment of imitation."""
+        board = self.board.make().replace(horizon=self.practice_horizon)
+        return board if self.practice_bridges < 0 else board.replace(bridge_probability=self.practice_bridges)
+
     def init_params(self, key: jax.Array) -> Any:
-        """Initializes the agent's parameters."""
-        board = self.board.make()
+        """Initializes the agent's parameters, and those that only training has."""
+        board, agent = self.board.make(), self.agent.make()
         picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
-        return self.agent.make().init(key, picture)["params"]
+        params = agent.init(key, picture)["params"]
+        if self.learn_from == "rewards" or not self.marks_cost:
+            return params
+        marks = demonstrations_lib.Marks().init(jax.random.fold_in(key, 1), jnp.zeros((1, 1, agent.features)))
+        return {**params, demonstrations_lib.MARKS: marks["params"]}
 
     @property
     def environments(self) -> int:
@@ -264,21 +288,28 @@ def burst() -> Config:
 
 
 def demonstrations() -> Config:
-    """Imitates the solver on bridge boards, with the paper's boards and agent; see `demonstrations.py`.
+    """Imitates the solver on bridge boards, with the paper's boards and agent sizes; see `demonstrations.py`.
 
     `--config.agent.kind=relational` selects the other agent, `--config.board.world=standard` the other world.
-    An iteration is 512 environments x 4 steps, used in 8 updates of 256 states. For two CPU cores.
+    An iteration is 512 environments x 2 steps, used in 4 updates of 256 states. For two CPU cores. Colours
+    are centred, which the paper's agent can express but takes long to learn.
     """
     return Config(
+        agent=AgentConfig(input_centre=199.0, input_scale=64.0),
         learn_from="demonstrations",
-        batch_size=64,
-        updates=8,
-        unroll=4,
-        groups=1,
+        batch_size=128,
+        updates=4,
+        unroll=2,
+        accumulate=4,
         lr=1e-3,
+        matrix_lr=1e-2,
+        decay_steps=2000,
         clip=256.0,
         value_cost=0.05,
-        steps=4000,
+        marks_cost=1.0,
+        expert_share=1.0,
+        practice_bridges=0.75,
+        steps=2000,
         log_every=20,
         checkpoint_every=100,
         eval_every=500,
@@ -287,8 +318,10 @@ def demonstrations() -> Config:
 
 def demonstrations_standard() -> Config:
     """`demonstrations` on standard boards, with the relational agent."""
-    agent, board = AgentConfig(kind="relational"), BoardConfig(world="standard")
-    return dataclasses.replace(demonstrations(), agent=agent, board=board)
+    config = demonstrations()
+    agent = dataclasses.replace(config.agent, kind="relational")
+    board = BoardConfig(world="standard")
+    return dataclasses.replace(config, agent=agent, board=board, practice_bridges=-1.0)
 
 
 def quick() -> Config:

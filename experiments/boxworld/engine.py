@@ -39,12 +39,20 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
     """Returns what the learner acts in, optimizes, and how."""
     policy = make_policy(config)
     if config.learn_from == "demonstrations":
-        practice = board.replace(horizon=config.practice_horizon)
         return {
-            "policy": demonstrations.Pupil(policy),
-            "environment": demonstrations.environment(practice, config.discount),
-            "optimizer": demonstrations.optimizer(config.lr, config.clip),
-            "objective": functools.partial(demonstrations.loss, value_cost=config.value_cost),
+            "policy": demonstrations.Pupil(policy.agent, marks=config.marks_cost > 0),
+            "environment": demonstrations.environment(
+                config.practice(), config.discount, config.expert_share
+            ),
+            "optimizer": demonstrations.optimizer(
+                config.lr,
+                config.clip,
+                matrix_lr=config.matrix_lr,
+                decay_updates=config.decay_steps * config.updates,
+            ),
+            "objective": functools.partial(
+                demonstrations.loss, value_cost=config.value_cost, marks_cost=config.marks_cost
+            ),
         }
     return {
         "policy": policy,

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from experiments.boxworld.config import ACTIONS, Config
+from experiments.boxworld.demonstrations import MARKS
 from experiments.boxworld.engine import Impala, Policy
 from experiments.exporting.interface import BATCH, Exportable, Input, Output, describe_source
 from experiments.runtime import releasing
@@ -25,7 +26,7 @@ class Trained:
 
     Attributes:
         agent: the module.
-        params: its parameters, for one seed.
+        params: its parameters, for one seed, without those that only training has.
         config: the environment it was trained in.
         step: number of training iterations.
         frames: number of environment steps.
@@ -72,10 +73,11 @@ def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained
     if not 0 <= seed < config.seeds:
         raise ValueError(f"seed: got {seed}, expected the index of one of the run's {config.seeds} seeds")
     restored = releasing.restore(path, Impala(config).abstract_state(), step)
+    params = {name: part for name, part in restored.state.params.items() if name != MARKS}
     return Trained(
         agent=config.agent.make(),
         # By NumPy: JAX would compile a program for every shape.
-        params=jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[seed], restored.state.params)),
+        params=jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[seed], params)),
         config=config.board.make(),
         step=restored.step,
         frames=restored.step * config.frames_per_step,

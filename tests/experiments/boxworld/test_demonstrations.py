@@ -1,27 +1,33 @@
 """Learning from demonstrations: the lessons, the loss, runs that are interrupted, and IMPALA after it."""
 
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from experiments.boxworld import demonstrations, train
 from experiments.boxworld.config import BoardConfig
 from experiments.boxworld.engine import Impala
-from simplicial import boxworld, rollout
+from experiments.boxworld.load import load
+from simplicial import apply_with_entities, boxworld, rollout
 from tests import keys
 from tests.experiments.boxworld.small import small
+from tests.simplicial.small import of_shapes, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 BOARD = BoardConfig(world="standard", rows=5, cols=6, max_length=1, max_distractors=1).make()
+SOLVE = jax.jit(lambda states: boxworld.solutions(states, BOARD))
 
 
 def taught(**fields):
     """The smallest run, learning from demonstrations."""
-    return small(learn_from="demonstrations", practice_horizon=9, seeds=1, lr=1e-2, clip=80.0, **fields)
+    rates = {"lr": 1e-2, "matrix_lr": 2e-2, "clip": 80.0, "marks_cost": 1.0, "expert_share": 0.5}
+    return small(learn_from="demonstrations", practice_horizon=9, seeds=1, **rates, **fields)
 
 
 def test_lessons_are_about_the_states():
@@ -35,12 +41,22 @@ def test_lessons_are_about_the_states():
         see = jax.vmap(lambda one: boxworld.observe(one, BOARD))
         return boxworld.solutions(states, BOARD), see(states)
 
-    colours, sides, ends = set(), set(), 0
+    colours, sides, ends, trapped = set(), set(), 0, False
     for time in range(24):
         lessons, episodes = jax.device_get((environment.observe(state), state.boards.episodes))
         found, pictures = jax.device_get(solve_and_see(episodes))
         np.testing.assert_array_equal(lessons.picture, pictures)
         np.testing.assert_array_equal(lessons.actions, found.actions)
+        entities = np.zeros((12, 3, 5), bool)  # around the places (1, 1) to (5, 3)
+        for i, traps in enumerate(episodes.traps):
+            for x, y in traps[traps[:, 0] >= 0]:
+                entities[i, y - 1, x - 1] = True
+        np.testing.assert_array_equal(lessons.traps, entities.reshape(12, -1))
+        y, x = np.divmod(lessons.target, 5)
+        taken = episodes.grid[np.arange(12), y + 1, x + 1]
+        assert ((taken >= 0) == (found.distance > 0)).all()
+        assert not lessons.traps[np.arange(12), lessons.target].any()
+        trapped |= lessons.traps.any()
         # The shortest path earns the Gem's 10 at its end, and at most two keys before it.
         gem = 10 * 0.9 ** (found.distance - 1)
         assert ((lessons.value >= gem - 1e-5) & (lessons.value <= gem + 2)).all()
@@ -52,10 +68,30 @@ def test_lessons_are_about_the_states():
     assert len(colours) > 5
     assert sides == {0, 4}
     assert ends > 12
+    assert trapped
+
+
+def test_the_solver_takes_a_share_of_the_steps(monkeypatch):
+    """None in the first environment, every one in the last: without symmetries, each is a step closer."""
+    monkeypatch.setattr(boxworld, "rearrange", lambda state, key, config: state)
+    monkeypatch.setattr(boxworld, "has_reflections", lambda config: False)
+    size, closer = 40, {}
+    for share in (0.0, 1.0):
+        environment = demonstrations.environment(BOARD.replace(horizon=200), 0.9, expert_share=share)
+        state = jax.jit(environment.init, static_argnums=1)(jax.random.key(0), size)
+        before = np.asarray(SOLVE(state.boards.episodes).distance)
+        up = jnp.full(size, boxworld.UP, jnp.int32)  # from the uppermost row, where all players start
+        state, _ = jax.jit(environment.step)(jax.random.key(1), state, up)
+        closer[share] = np.asarray(SOLVE(state.boards.episodes).distance) == before - 1
+    assert not closer[0.0].any()
+    assert not closer[1.0][0]
+    assert closer[1.0][-1]
+    assert 12 < closer[1.0].sum() < 28
+    assert closer[1.0][size // 2 :].sum() > closer[1.0][: size // 2].sum()
 
 
 def test_no_key_is_used_twice():
-    environment, key = demonstrations.environment(BOARD, discount=0.9), jax.random.key(0)
+    environment, key = demonstrations.environment(BOARD, 0.9, expert_share=0.5), jax.random.key(0)
     state = jax.eval_shape(lambda key: environment.init(key, 2), key)
     keys.used_once(lambda key: environment.init(key, 2), key)
     keys.used_once(environment.step, key, state, jnp.zeros(2, jnp.int32))
@@ -68,14 +104,24 @@ def test_the_loss_of_a_batch():
     actions = draw.random((2, 3, 4)) < 0.5
     actions[0, 0], actions[1, 2] = False, True
     picture = jnp.zeros((2, 3, 5, 7, 3), jnp.uint8)
-    lesson = demonstrations.Lesson(picture, jnp.asarray(actions), jnp.asarray(target, jnp.float32))
+    marked = draw.integers(0, 5, (2, 3))
+    traps = draw.random((2, 3, 5)) < 0.3
+    traps[0, 1], traps[1, 0] = False, True
+    lesson = demonstrations.Lesson(
+        picture,
+        jnp.asarray(actions),
+        jnp.asarray(target, jnp.float32),
+        jnp.asarray(marked),
+        jnp.asarray(traps),
+    )
     unused = [jnp.zeros((2, 3))] * 2, [jnp.zeros((2, 3), bool)] * 2
     batch = rollout.Trajectories(
         lesson, jnp.zeros((2, 3, 4)), jnp.zeros((2, 3), jnp.int32), unused[0][0], *unused[1]
     )
 
     def total(logits, value):
-        losses = demonstrations.loss(logits, value, batch, value_cost=0.3)
+        output = demonstrations.PupilOutput(logits, value)
+        losses = demonstrations.loss(output, batch, value_cost=0.3)
         return losses.total, losses
 
     given = jnp.asarray(logits, jnp.float32), jnp.asarray(value, jnp.float32)
@@ -94,6 +140,86 @@ def test_the_loss_of_a_batch():
     )
     np.testing.assert_allclose(gradients[0], expected, atol=1e-5)
     np.testing.assert_allclose(gradients[1], 0.3 * (value - target) * counts, atol=1e-5)
+
+    marks = draw.normal(size=(2, 2, 3, 5)).astype(np.float32)
+    output = demonstrations.PupilOutput(*given, *jnp.asarray(marks))
+    more = jax.device_get(demonstrations.loss(output, batch, value_cost=0.3, marks_cost=0.7))
+    chosen = np.take_along_axis(log_softmax(marks[0], axis=-1), marked[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(more.target, -chosen[counts].sum(), rtol=1e-5)
+    assert more.target_right == (marks[0].argmax(-1) == marked)[counts].sum()
+    with_none = log_softmax(np.concatenate([marks[1], np.zeros((2, 3, 1))], axis=-1), axis=-1)
+    wanted = np.concatenate([traps, ~traps.any(-1, keepdims=True)], axis=-1)
+    each = np.where(wanted, with_none, 0).sum(-1) / wanted.sum(-1)
+    np.testing.assert_allclose(more.traps, -each[counts].sum(), rtol=1e-5)
+    assert more.trapped == (traps.any(-1) & counts).sum() > 0
+    right = np.take_along_axis(traps, marks[1].argmax(-1)[..., None], axis=-1)[..., 0]
+    assert more.trap_right == right[counts].sum()
+    np.testing.assert_allclose(more.total, losses.total + 0.7 * (more.target + more.traps), rtol=1e-5)
+    assert set(more.means()) - set(losses.means()) == {"target", "target_right", "traps", "trap_right"}
+    assert more.means()["trap_right"] == (more.trap_right, more.trapped)
+
+
+def test_marks_are_apart_from_the_agent():
+    """They read the last entities of the agent, whose output does not depend on them."""
+    config = small(learn_from="demonstrations", marks_cost=1.0)
+    params = of_shapes(jax.eval_shape(config.init_params, jax.random.key(0)))
+    policy, agent = Impala(config).learner.policy, config.agent.make()
+    assert policy == demonstrations.Pupil(agent, marks=True)
+    picture = jnp.asarray(np.random.default_rng(0).integers(0, 256, (4, 5, 7, 3), np.uint8))
+    unused = jnp.zeros((4, 4), bool), jnp.zeros(4), jnp.zeros(4, jnp.int32), jnp.zeros((4, 15), bool)
+    lesson = demonstrations.Lesson(picture, *unused)
+
+    @quickly
+    def outputs(params, lesson):
+        return policy(params, lesson), apply_with_entities(agent, {"params": params}, lesson.picture)
+
+    found, (alone, entities) = jax.device_get(outputs(params, lesson))
+    np.testing.assert_array_equal(found.logits, alone.logits)
+    np.testing.assert_array_equal(found.value, alone.value)
+    first, second = (params[demonstrations.MARKS][name] for name in ("hidden", "logits"))
+    hidden = np.maximum(entities @ first["kernel"] + first["bias"], 0)
+    marks = hidden @ second["kernel"] + second["bias"]
+    np.testing.assert_allclose(found.target, marks[..., 0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.traps, marks[..., 1], rtol=1e-4, atol=1e-5)
+
+
+def test_matrices_have_a_rate_of_their_own():
+    """Muon's steps have equal singular values; all others are Adam's, B among them. Both rise and fall."""
+    tx = demonstrations.optimizer(0.01, 1e9, matrix_lr=0.1, decay_updates=1000)
+    rng = np.random.default_rng(0)
+    params = {"kernel": np.zeros((2, 2, 3, 8)), "bias": np.zeros(8), "bilinear": np.zeros((1, 4, 4, 4))}
+    gradient = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), params)
+    state = tx.init(params)
+    update = jax.jit(tx.update)
+    sizes = []
+    for _ in range(1001):
+        updates, state = update(gradient, state, params)
+        sizes.append([float(jnp.abs(leaf).mean()) for leaf in jax.tree.leaves(updates)])
+        if len(sizes) == 201:
+            values = np.linalg.svd(np.asarray(updates["kernel"]).reshape(12, 8), compute_uv=False)
+            falling = 0.01 + 0.99 * (1 + np.cos(np.pi * 0.2)) / 2
+            assert 0.6 * 0.1 * falling < values.min() < values.max() < 1.5 * 0.1 * falling
+            for name in ("bias", "bilinear"):
+                np.testing.assert_allclose(
+                    updates[name], -0.01 * falling * np.sign(gradient[name]), rtol=1e-3
+                )
+    sizes = np.asarray(sizes)
+    assert not sizes[0].any()
+    np.testing.assert_allclose(sizes[1000] / sizes[200], 0.01 / falling, rtol=0.02)
+    state = demonstrations.optimizer(0.01, 1e9).init(params)
+    constant = jax.jit(demonstrations.optimizer(0.01, 1e9).update)
+    for _ in range(202):
+        updates, state = constant(gradient, state, params)
+    np.testing.assert_allclose(updates["kernel"], -0.01 * np.sign(gradient["kernel"]), rtol=1e-3)
+
+
+def test_practice_has_more_bridges():
+    config = small(learn_from="demonstrations", practice_horizon=7, board=BoardConfig())
+    assert config.practice() == boxworld.BRIDGE.replace(horizon=7)
+    config = dataclasses.replace(config, practice_bridges=0.75)
+    assert config.practice() == boxworld.BRIDGE.replace(horizon=7, bridge_probability=0.75)
+    with pytest.raises(ValueError, match=r"practice_bridges: got 1\.5, expected a"):
+        dataclasses.replace(config, practice_bridges=1.5).validate()
 
 
 def test_the_learner_of_a_run_learns_from_lessons():
@@ -121,9 +247,12 @@ def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["policy"] < lines[0]["policy"] - 0.05
     assert lines[-1]["optimal"] > lines[0]["optimal"]
+    assert lines[-1]["traps"] < lines[0]["traps"]
+    assert demonstrations.MARKS not in load(tmp_path / "whole").params
 
     after = Impala(small(seeds=1)).initial().params
     config = small(seeds=1, steps=1, lr=0.0, init_from=str(tmp_path / "whole"))
     continued = train.train(config, tmp_path / "impala").params
-    jax.tree.map(np.testing.assert_array_equal, continued, whole.params)
-    assert not all(jax.tree.leaves(jax.tree.map(lambda a, b: np.array_equal(a, b), after, whole.params)))
+    agents = {name: part for name, part in whole.params.items() if name != demonstrations.MARKS}
+    jax.tree.map(np.testing.assert_array_equal, continued, agents)
+    assert not all(jax.tree.leaves(jax.tree.map(lambda a, b: np.array_equal(a, b), after, agents)))

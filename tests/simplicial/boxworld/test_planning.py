@@ -143,9 +143,7 @@ def value_and_targets(state, config, discount, known):
             onward = jax.tree.map(lambda leaf, action=action: leaf[0, action], after)
             is_last = reward == 10
             if is_last or boxworld.shortest_solution(onward) == distance - 1:
-                value, targets = (
-                    (0.0, {}) if is_last else value_and_targets(onward, config, discount, known)
-                )
+                value, targets = (0.0, {}) if is_last else value_and_targets(onward, config, discount, known)
                 if reward:
                     targets = {tuple(onward.player.tolist()): 1.0}
                 found.append((reward + discount * value, targets))
