@@ -14,7 +14,7 @@ number of further leading axes (*batch).
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from simplicial import boxworld, checks
 PyTree = Any
 
 
+@runtime_checkable
 class PolicyOutput(Protocol):
     """Output of a policy for observations [..., observation]."""
 

@@ -19,7 +19,8 @@ act; only training has them.
 
 The symmetries of the environment are applied to every state before it is seen: colours are drawn anew
 (`boxworld.recolour`), boxes and keys exchange places (`boxworld.rearrange`), and standard boards are
-reflected with probability 1/2 (`boxworld.reflect`). Consecutive states would otherwise be lessons about the same board.
+reflected with probability 1/2 (`boxworld.reflect`). Consecutive states would otherwise be lessons about the
+same board.
 
 With `expert_share`, the solver takes some of the steps: never in the first environment of a group, and from
 one to the next more often, up to that share in the last. A beginner alone would not get past the first boxes.
