@@ -9,7 +9,7 @@ features of an entity, H heads of 1-simplicial and H2 of 2-simplicial attention,
 import dataclasses
 import itertools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -127,6 +127,7 @@ class Agent(nn.Module):
       dtype: dtype of the matrix products; None means `param_dtype`. 2-simplicial logits, softmax and
         LayerNorm sums, and the layers that compute logits and value use at least float32.
       param_dtype: dtype of the parameters.
+      logit: logits of the 2-simplicial attention, "unsigned" (the paper's) or "trilinear".
     """
 
     num_virtual_entities: int = 2
@@ -142,6 +143,7 @@ class Agent(nn.Module):
     input_scale: float = 255.0
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
+    logit: Literal["unsigned", "trilinear"] = "unsigned"
 
     @nn.compact
     def __call__(self, observation: UInt8[Array, "*B R W 3"]) -> AgentOutput:
@@ -168,6 +170,7 @@ class Agent(nn.Module):
             num_heads=self.num_heads,
             num_two_simplicial_heads=self.num_two_simplicial_heads,
             two_simplicial_features=self.two_simplicial_features,
+            logit=self.logit,
             name="transformer",
             **types,
         )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
+from experiments.boxworld import measures
 from experiments.boxworld.config import Config, Kind, get_config
-from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
+from experiments.runtime.claims import Claim, Comparison, Line, Model, Run, equal_time
 
 RATES = ({"lr": 1e-3}, {"lr": 3e-3}, {"lr": 1e-2})
 
@@ -23,6 +24,34 @@ def measure(run: Run) -> dict[str, Any]:
         curve = {"frames": found.frames.tolist(), "solved": np.round(found.solved, 4).tolist()}
     results = run.result.results
     return {"solved": results["agent"]["solved"], "chance": results["chance"]["solved"], "curve": curve}
+
+
+def measure_imitation(run: Run) -> dict[str, Any]:
+    """Measures agents that imitate: how boards end, by type; how long solutions are; and the curve.
+
+    `validated` is the fraction solved of other boards than `solved`, with which agents may be chosen. The
+    last two are means over some solved boards of every type, and over the types that are held out.
+    """
+    from experiments.boxworld import load
+
+    name = "eval/solved"
+    rows = runtime.metrics.read(run.workdir / "metrics.jsonl")
+    curve = [[row["step"], row[name]] for row in rows if row.get(name) is not None]
+    found = run.result.results["agent"]
+    trained = load.load(run.workdir)
+    _, record = measures.by_type(trained, episodes_each=measures.SOLVED_EXACTLY, cap=run.config.eval_cap)
+    ratios = [part["steps_over_shortest"] for part in record["types"].values()]
+    by_type = {name: part["solved"] for name, part in found["types"].items()}
+    held_out = [by_type[name] for name in run.config.held_out]
+    return {
+        **{end: found[end] for end in measures.SHOWN},
+        "validated": run.result.metrics[name],
+        "types": by_type,
+        "chance": run.result.results["chance"]["solved"],
+        "curve": curve,
+        "steps_over_shortest": float(np.mean([ratio for ratio in ratios if ratio is not None])),
+        "held_out": float(np.mean(held_out)) if held_out else None,
+    }
 
 
 def _agent(kind: Kind) -> Config:
@@ -79,4 +108,122 @@ QUICK = Comparison(
     figures=lambda runs: {"boxworld/learning": _learning(runs)},
 )
 
-CLAIMS = (QUICK,)
+_IMITATION = dataclasses.replace(
+    get_config("demonstrations"), steps=600, decay_steps=600, eval_every=200, final_episodes=300
+)
+"""A quarter of an hour on one core: 614,400 states, and 5,100 fresh boards at the end."""
+_IMITATION_RATES = tuple({"lr": lr, "matrix_lr": 10 * lr} for lr in (5e-4, 1e-3, 2e-3))
+_PAPERS_SIZES = "as in the paper, it is our agent without what makes it simplicial; another is as large"
+
+
+_STEP_SECONDS: Mapping[str, float] = {
+    "simplicial": 1.0,
+    "relational": 1.0,
+    "relational, wide": 1.0,
+    "relational, four blocks": 1.0,
+    "simplicial, trilinear logit": 1.0,
+}
+"""By model: seconds per iteration on two quiet CPU cores."""
+
+
+def _pupil(
+    name: str, parameters: int, *, seeds: int = 0, exception: str = "", compared: bool = True, **agent: Any
+) -> Model:
+    seconds = _STEP_SECONDS[name]
+    as_long = equal_time(_IMITATION.steps, _STEP_SECONDS["simplicial"], seconds, multiple_of=20)
+    config = dataclasses.replace(_IMITATION, agent=dataclasses.replace(_IMITATION.agent, **agent))
+    return Model(
+        name,
+        config,
+        parameters,
+        {"equal_steps": _IMITATION.steps, "equal_time": as_long},
+        search=_IMITATION_RATES,
+        num_seeds=seeds,
+        compared=compared,
+        step_seconds=seconds,
+        exception=exception,
+    )
+
+
+def _imitating(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
+    """Draws the fraction solved, alone, against the states learned from; and by type."""
+    curves: dict[str, Any] = {}
+    for model, lines in runs.items():
+        steps = np.asarray([step for step, _ in lines[0]["measurements"]["curve"]])
+        rows = [[solved for _, solved in line["measurements"]["curve"]] for line in lines]
+        curves[model] = (steps * _IMITATION.frames_per_step / 1e6, *runtime.intervals.mean_band(rows))
+    chance = float(np.mean([line["measurements"]["chance"] for lines in runs.values() for line in lines]))
+    end = max(float(curve[0][-1]) for curve in curves.values())
+    curves["random policy"] = ([0, end], [chance, chance])
+    return {
+        "boxworld/imitation": runtime.plots.curve_figure(
+            curves,
+            title="bridge boards solved after imitation; mean over seeds, 95 %",
+            xlabel="states learned from / 10⁶",
+            ylabel="solved",
+            ylim=(0, 1),
+        )
+    }
+
+
+_AGENTS = (
+    _pupil("simplicial", 369_803),
+    _pupil("relational", 243_531, exception=_PAPERS_SIZES, kind="relational"),
+    _pupil("relational, wide", 369_723, kind="relational", features=152),
+    _pupil("relational, four blocks", 244_043, seeds=3, compared=False, kind="relational", blocks=4),
+    _pupil("simplicial, trilinear logit", 369_803, seeds=3, compared=False, pair_logit="trilinear"),
+)
+
+BRIDGE = Comparison(
+    name="boxworld.bridge",
+    claims=tuple(
+        Claim(
+            id=f"boxworld.bridge.{budget}",
+            claim="an agent that imitates the solver in the states it visits solves more bridge boards if it "
+            "is simplicial than if it is relational, at the paper's sizes and with as many parameters",
+            measure="fraction of 5,100 fresh boards solved within 400 steps",
+            value="solved",
+            budget=budget,
+            tests=("unpaired",),
+        )
+        for budget in ("equal_steps", "equal_time")
+    ),
+    models=_AGENTS,
+    measure=measure_imitation,
+    seeds=(0, 1, 2, 3, 4),
+    search_seeds=(100,),
+    search_by="validated",
+    figures=_imitating,
+)
+
+HELD_OUT = ("2-1-4", "3-1-5", "3-2-6", "3-3-4")
+"""Of the 14 types with a bridge. Each key that they lock or hold has other bridges in other types."""
+
+
+def _with_held_out(model: Model) -> Model:
+    config: Any = model.config
+    return dataclasses.replace(
+        model, config=dataclasses.replace(config, held_out=HELD_OUT), steps=_IMITATION.steps
+    )
+
+
+HELD_OUT_TYPES = Comparison(
+    name="boxworld.bridge_held_out_types",
+    claims=(
+        Claim(
+            id="boxworld.bridge_held_out_types",
+            claim="agents that learn nothing from four types of puzzles with bridges solve more of these if "
+            "they are simplicial than if they are relational",
+            measure="fraction of 1,200 fresh boards of the four types solved within 400 steps",
+            value="held_out",
+            tests=("unpaired",),
+        ),
+    ),
+    models=tuple(_with_held_out(model) for model in _AGENTS if not model.num_seeds),
+    measure=measure_imitation,
+    seeds=(0, 1, 2),
+    search_seeds=(100,),
+    search_by="validated",
+)
+
+CLAIMS = (QUICK, BRIDGE, HELD_OUT_TYPES)

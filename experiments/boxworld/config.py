@@ -8,6 +8,7 @@ hardware and the time.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
@@ -23,6 +24,18 @@ World = Literal["bridge", "standard"]
 Dtype = Literal["float32", "bfloat16"]
 DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 WORLDS: dict[World, boxworld.BoxWorldConfig] = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+
+
+def type_name(puzzle: Sequence[int]) -> str:
+    """Names a puzzle type in metrics: "2" for length 2, "2-1-3" if it also has a bridge from 1 to 3."""
+    length, lock, key = puzzle
+    return f"{length}-{lock}-{key}" if lock else f"{length}"
+
+
+def type_of(name: str) -> tuple[int, int, int]:
+    """Parses a name made by `type_name`."""
+    length, lock, key = [*map(int, name.split("-")), 0, 0][:3]
+    return length, lock, key
 
 
 @dataclasses.dataclass
@@ -42,6 +55,7 @@ class AgentConfig:
         input_centre: colour value that is mapped to 0.
         input_scale: divisor applied after subtracting `input_centre`.
         dtype: compute dtype, "float32" or "bfloat16"; parameters are float32.
+        pair_logit: logit of 2-simplicial attention, "unsigned" (the paper's) or "trilinear".
     """
 
     kind: Kind = "simplicial"
@@ -55,11 +69,13 @@ class AgentConfig:
     input_centre: float = 0.0
     input_scale: float = 255.0
     dtype: Dtype = "float32"
+    pair_logit: Literal["unsigned", "trilinear"] = runtime.added("unsigned")
 
     def make(self) -> Agent:
         """Builds the agent; raises ValueError for an unknown kind or dtype."""
         runtime.one_of("agent.kind", self.kind, get_args(Kind))
         runtime.one_of("agent.dtype", self.dtype, get_args(Dtype))
+        runtime.one_of("agent.pair_logit", self.pair_logit, ("unsigned", "trilinear"))
         is_simplicial = self.kind == "simplicial"
         if is_simplicial:
             runtime.at_least("agent.virtual_entities", self.virtual_entities, 1)
@@ -74,6 +90,7 @@ class AgentConfig:
             input_centre=self.input_centre,
             input_scale=self.input_scale,
             dtype=DTYPES[self.dtype],
+            logit=self.pair_logit,
         )
 
 
@@ -145,9 +162,11 @@ class Config(runtime.RunConfig):
             below are about imitation.
         practice_horizon: number of steps after which an episode ends, in place of the board's.
         practice_bridges: probability of a bridge, in place of the board's; negative for the board's.
-        expert_share: share of its steps that the solver takes in the last environment of a group.
+        expert_share: share of its steps that the solver takes in the last environment of a group; from none
+            in the first half of them, which alone are tallied.
         marks_cost: weight of the losses of what comes next and of which boxes are traps; 0 for none.
         matrix_lr: learning rate of Muon for matrices; 0 for Adam alone.
+        held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them.
         decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
             constant ones.
     """
@@ -181,6 +200,7 @@ class Config(runtime.RunConfig):
     marks_cost: float = runtime.added(0.0)
     matrix_lr: float = runtime.added(0.0)
     decay_steps: int = runtime.added(0)
+    held_out: tuple[str, ...] = runtime.added(())
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also builds the agent and the board to surface their errors early."""
@@ -206,6 +226,9 @@ class Config(runtime.RunConfig):
             raise ValueError(
                 f"groups: got {self.groups}, expected a multiple of the {jax.device_count()} devices"
             )
+        known = [type_name(puzzle) for puzzle in boxworld.puzzles(self.board.make())]
+        for name in self.held_out:
+            runtime.one_of("held_out", name, known)
         jax.eval_shape(self.init_params, jax.random.key(0))
 
     def cpu_devices(self, cores: int, parts: int) -> int:
@@ -224,6 +247,11 @@ class Config(runtime.RunConfig):
                 f"layout: got {layout}, expected no model axis and no fsdp: agents are too small"
             )
         layout.check(self.groups, jax.device_count())
+
+    def with_steps(self, steps: int) -> "Config":
+        """Returns a copy with so many iterations; a decay that ends with the run ends with the copy's."""
+        decay = steps if self.decay_steps == self.steps else self.decay_steps
+        return dataclasses.replace(self, steps=steps, decay_steps=decay)
 
     def practice(self) -> boxworld.BoxWorldConfig:
         """Returns the environment of imitation."""
@@ -303,16 +331,16 @@ def demonstrations() -> Config:
         accumulate=4,
         lr=1e-3,
         matrix_lr=1e-2,
-        decay_steps=2000,
+        decay_steps=1000,
         clip=256.0,
         value_cost=0.05,
         marks_cost=1.0,
         expert_share=1.0,
         practice_bridges=0.75,
-        steps=2000,
+        steps=1000,
         log_every=20,
         checkpoint_every=100,
-        eval_every=500,
+        eval_every=200,
     )
 
 

@@ -22,17 +22,20 @@ The symmetries of the environment are applied to every state before it is seen: 
 reflected with probability 1/2 (`boxworld.reflect`). Consecutive states would otherwise be lessons about the
 same board.
 
-With `expert_share`, the solver takes some of the steps: never in the first environment of a group, and from
-one to the next more often, up to that share in the last. A beginner alone would not get past the first boxes.
+With `expert_share`, the solver takes some of the steps: never in the first half of a group's environments,
+and in the second half from one to the next more often, up to that share in the last. A beginner alone would
+not get past the first boxes. Only what the agent does alone is tallied.
 
 Axis letters: B trajectories or environments, T steps, N entities.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from flax import struct
@@ -54,7 +57,7 @@ class Lesson:
 
     Attributes:
         picture: the observation.
-        actions: whether each action is optimal; none is if the Gem is out of reach.
+        actions: whether each action is optimal; none is if the Gem is out of reach or the type held out.
         value: discounted return of a random shortest path.
         target: the entity at what that path takes or opens first; -1 if the Gem is out of reach.
         traps: whether each entity is at the lock of a trap.
@@ -126,14 +129,18 @@ class Pupil:
 
 
 def environment(
-    config: boxworld.BoxWorldConfig, discount: float, expert_share: float = 0.0
+    config: boxworld.BoxWorldConfig,
+    discount: float,
+    expert_share: float = 0.0,
+    held_out: Sequence[tuple[int, int, int]] = (),
 ) -> rollout.Environment:
     """Returns BoxWorld without end, whose observations are lessons.
 
     Args:
         config: the boards; its horizon is that of practice.
         discount: discount factor of the values.
-        expert_share: share of its steps that the solver takes in the last environment; see above.
+        expert_share: share of the steps in the last environment that the solver takes; see above.
+        held_out: types (L, s, t) of puzzles about which nothing is taught.
     """
     plain = rollout.of_boxworld(config)
     width = config.cols - 1
@@ -150,6 +157,8 @@ def environment(
             episodes = select(jax.random.bernoulli(for_reflections, shape=(size,)), reflected, episodes)
         boards = dataclasses.replace(boards, episodes=episodes)
         solution, path = boxworld.demonstrations(episodes, config, for_paths, discount=discount)
+        others = np.asarray(held_out, np.int8).reshape(-1, 3)
+        is_held_out = (episodes.puzzle[:, None, :3] == others[None]).all(axis=-1).any(axis=-1)
         # Entities (x - 1) + (C - 1)(y - 1) are around the places (x, y) of all boxes.
         traps = episodes.traps.astype(jnp.int32)
         traps = jnp.where(traps[..., 0] >= 0, traps[..., 0] - 1 + width * (traps[..., 1] - 1), -1)
@@ -159,7 +168,7 @@ def environment(
         )
         lessons = Lesson(
             picture=plain.observe(boards),
-            actions=solution.actions,
+            actions=solution.actions & ~is_held_out[:, None],
             value=path.value,
             target=target,
             traps=(traps[..., None] == entities[None, None]).any(axis=1),
@@ -172,14 +181,14 @@ def environment(
 
     def step(key, state, action):
         for_step, for_lessons, for_shares, for_actions = jax.random.split(key, 4)
-        if expert_share:
-            best = state.lessons.actions
-            share = jnp.linspace(0, expert_share, action.shape[0])
-            takes_over = (jax.random.uniform(for_shares, share.shape) < share) & best.any(axis=-1)
-            expert = jnp.argmax(jnp.where(best, jax.random.uniform(for_actions, best.shape), -1), axis=-1)
-            action = jnp.where(takes_over, expert.astype(action.dtype), action)
+        best = state.lessons.actions
+        share = expert_share * jnp.clip(jnp.linspace(-1, 1, action.shape[0]), 0)
+        takes_over = (jax.random.uniform(for_shares, share.shape) < share) & best.any(axis=-1)
+        expert = jnp.argmax(jnp.where(best, jax.random.uniform(for_actions, best.shape), -1), axis=-1)
+        action = jnp.where(takes_over, expert.astype(action.dtype), action)
         boards, outcome = plain.step(for_step, state.boards, action)
-        return teach(for_lessons, boards), outcome
+        alone = dataclasses.replace(outcome, kind=jnp.where(share > 0, -1, outcome.kind))
+        return teach(for_lessons, boards), alone
 
     return rollout.Environment(init, lambda state: state.lessons, step, plain.kinds)
 
@@ -215,7 +224,7 @@ class Losses:
     def means(self) -> dict[str, tuple[Array, Array]]:
         """Returns (numerator, denominator) pairs for a record; each ratio is a mean over steps."""
         names = ("policy", "value", "optimal", "target", "target_right", "traps")
-        found = {name: (getattr(self, name), self.steps) for name in names}
+        found: dict[str, tuple[Any, Any]] = {name: (getattr(self, name), self.steps) for name in names}
         found["trap_right"] = self.trap_right, self.trapped
         return {name: pair for name, pair in found.items() if pair[0] is not None}
 

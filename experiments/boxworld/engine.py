@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.boxworld import demonstrations
-from experiments.boxworld.config import Config
+from experiments.boxworld.config import Config, type_name, type_of
 from experiments.runtime import mesh as mesh_lib
 from experiments.runtime import training
 from simplicial import Agent, AgentOutput, boxworld, impala, rollout
@@ -42,7 +42,7 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
         return {
             "policy": demonstrations.Pupil(policy.agent, marks=config.marks_cost > 0),
             "environment": demonstrations.environment(
-                config.practice(), config.discount, config.expert_share
+                config.practice(), config.discount, config.expert_share, [*map(type_of, config.held_out)]
             ),
             "optimizer": demonstrations.optimizer(
                 config.lr,
@@ -72,18 +72,6 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
 def _has_core_each() -> bool:
     """Returns whether devices are cores; several cores of one device share the work on all groups better."""
     return jax.default_backend() == "cpu" and jax.local_device_count() >= mesh_lib.usable_cores()
-
-
-def type_name(puzzle: Sequence[int]) -> str:
-    """Names a puzzle type in metrics: "2" for length 2, "2-1-3" if it also has a bridge from 1 to 3."""
-    length, lock, key = puzzle
-    return f"{length}-{lock}-{key}" if lock else f"{length}"
-
-
-def type_of(name: str) -> tuple[int, int, int]:
-    """Parses a name made by `type_name`."""
-    length, lock, key = [*map(int, name.split("-")), 0, 0][:3]
-    return length, lock, key
 
 
 def type_label(puzzle: Sequence[int], *, can_bridge: bool = True) -> str:

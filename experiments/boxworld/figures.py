@@ -15,8 +15,7 @@ import numpy as np
 from absl import flags
 
 from experiments import runtime
-from experiments.boxworld.config import Config
-from experiments.boxworld.engine import type_of
+from experiments.boxworld.config import Config, type_of
 
 PUBLISHED_FRAMES = (0.5e9, 0.75e9, 1e9, 1.5e9, 2e9, 2.5e9, 3e9, 4e9, 5e9, 5.45e9)
 PUBLISHED = {
@@ -101,7 +100,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     against_steps: dict[str, Any] = {
         label: (found.frames / unit[0], *bands[label]) for label, found in known.items()
     }
-    if all(config.board.is_the_papers for config in configs.values()):
+    if all(config.board.is_the_papers and config.learn_from == "rewards" for config in configs.values()):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
     from experiments.boxworld import pictures  # imported here: training does not need Matplotlib

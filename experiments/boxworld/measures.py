@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import runtime
-from experiments.boxworld.config import Config
-from experiments.boxworld.engine import type_label, type_name
+from experiments.boxworld.config import Config, type_name
+from experiments.boxworld.engine import type_label
 from experiments.boxworld.load import Trained
 from simplicial import AgentOutput, boxworld, rollout, win_rates
 

@@ -1,5 +1,6 @@
 """Claims about agents in BoxWorld: what is compared, what is measured, what is drawn."""
 
+import dataclasses
 import json
 import types
 from typing import Any
@@ -8,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.boxworld import claims
+from experiments.boxworld import claims, load, measures
+from experiments.boxworld.config import type_name, type_of
+from simplicial import boxworld
 
 
 def test_the_models_are_those_of_the_claim():
@@ -21,6 +24,79 @@ def test_the_models_are_those_of_the_claim():
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
         assert model.steps * config.frames_per_step == pytest.approx(1.2e6, rel=0.03)
         assert model.steps == config.steps
+
+
+def test_the_agents_that_imitate_are_those_of_the_claims():
+    """The paper's two agents, a relational one as large, and two controls with fewer seeds."""
+    models: list[Any] = [*claims.BRIDGE.models, *claims.HELD_OUT_TYPES.models]
+    for comparison in (claims.BRIDGE, claims.HELD_OUT_TYPES):
+        comparison.check()
+    for model in models:
+        params = jax.eval_shape(model.config.init_params, jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        assert [change["matrix_lr"] for change in model.search] == [0.005, 0.01, 0.02]
+        assert model.config.board.is_the_papers
+        assert model.config.decay_steps == model.config.steps == 600
+    fields = ("kind", "features", "blocks", "pair_logit")
+    assert [tuple(getattr(model.config.agent, name) for name in fields) for model in models[:5]] == [
+        ("simplicial", 64, 2, "unsigned"), ("relational", 64, 2, "unsigned"),
+        ("relational", 152, 2, "unsigned"), ("relational", 64, 4, "unsigned"),
+        ("simplicial", 64, 2, "trilinear"),
+    ]  # fmt: skip
+    assert [model.compared for model in models[:5]] == [True, True, True, False, False]
+    assert [bool(model.exception) for model in models[:5]] == [False, True, False, False, False]
+    assert [len(claims.BRIDGE.seeds_of(model)) for model in models[:5]] == [5, 5, 5, 3, 3]
+    assert [model.config.agent for model in models[5:]] == [model.config.agent for model in models[:3]]
+    bridges = [name for name in map(type_name, boxworld.puzzles(boxworld.BRIDGE)) if "-" in name]
+    assert {*claims.HELD_OUT} < {*bridges}
+    assert all(model.config.held_out == claims.HELD_OUT for model in models[5:])
+    seen = [type_of(name) for name in bridges if name not in claims.HELD_OUT]
+    for length, lock, key in map(type_of, claims.HELD_OUT):
+        assert any((length, lock) == other[:2] for other in seen)
+        assert any((length, key) == other[::2] for other in seen)
+
+
+def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
+    rows = [{"step": 200, "eval/solved": 0.5}, {"step": 210}, {"step": 600, "eval/solved": 0.75}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shares = {"1": 1.0, "2-1-4": 0.5, "3-1-5": 0.25}
+    ends = {"solved": 0.8, "died": 0.15, "capped": 0.05}
+    agent = {**ends, "types": {name: {"solved": solved} for name, solved in shares.items()}}
+    results = {"agent": agent, "chance": {"solved": 0.1}}
+    result = types.SimpleNamespace(results=results, metrics={"eval/solved": 0.75})
+    record = {"types": {"a": {"steps_over_shortest": 1.5}, "b": {"steps_over_shortest": None}}}
+    record["types"]["c"] = {"steps_over_shortest": 1.0}
+    asked = []
+    monkeypatch.setattr(load, "load", lambda path: asked.append(path) or "an agent")
+    monkeypatch.setattr(
+        measures, "by_type", lambda agent, **options: asked.append((agent, options)) or (None, record)
+    )
+    first: Any = claims.BRIDGE.models[0].config
+    config = dataclasses.replace(first, eval_cap=90)
+    run: Any = types.SimpleNamespace(workdir=tmp_path, result=result, config=config)
+    expected = {
+        **ends, "validated": 0.75, "types": shares, "chance": 0.1, "curve": [[200, 0.5], [600, 0.75]],
+        "steps_over_shortest": 1.25, "held_out": None,
+    }  # fmt: skip
+    assert claims.measure_imitation(run) == expected
+    assert asked == [tmp_path, ("an agent", {"episodes_each": 25, "cap": 90})]
+    run.config = dataclasses.replace(config, held_out=("2-1-4", "3-1-5"))
+    assert claims.measure_imitation(run) == {**expected, "held_out": 0.375}
+
+
+def test_curves_of_imitation():
+    """Means over seeds against states learned from, with the mean of chance."""
+
+    def line(solved, chance):
+        return {"measurements": {"curve": [[200, solved], [600, 2 * solved]], "chance": chance}}
+
+    runs: Any = {"simplicial": [line(0.2, 0.1), line(0.4, 0.2)], "relational": [line(0.1, 0.3)]}
+    figure = claims._imitating(runs)["boxworld/imitation"]
+    drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
+    assert list(drawn) == ["simplicial", "relational", "random policy"]
+    np.testing.assert_allclose(drawn["simplicial"], [[0.2048, 0.6144], [0.3, 0.6]])
+    np.testing.assert_allclose(drawn["relational"], [[0.2048, 0.6144], [0.1, 0.2]])
+    np.testing.assert_allclose(drawn["random policy"], [[0, 0.6144], [0.2, 0.2]])
 
 
 def test_a_measurement_is_of_the_agent_and_of_chance(tmp_path):

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.boxworld.config import AgentConfig, BoardConfig
-from experiments.boxworld.engine import Impala, make_policy, type_label, type_name, type_of
+from experiments.boxworld.config import AgentConfig, BoardConfig, type_name, type_of
+from experiments.boxworld.engine import Impala, make_policy, type_label
 from experiments.runtime import mesh
 from simplicial import AgentOutput, impala, rollout
 from simplicial.learner import Report
