@@ -253,6 +253,10 @@ class Config(runtime.RunConfig):
         decay = steps if self.decay_steps == self.steps else self.decay_steps
         return dataclasses.replace(self, steps=steps, decay_steps=decay)
 
+    def hardly_evaluated(self) -> "Config":
+        """See `RunConfig.hardly_evaluated`: an agent that has learned little takes as long as it may."""
+        return dataclasses.replace(super().hardly_evaluated(), final_episodes=1, eval_episodes=1, eval_cap=1)
+
     def practice(self) -> boxworld.BoxWorldConfig:
         """Returns the environment of imitation."""
         board = self.board.make().replace(horizon=self.practice_horizon)

@@ -390,7 +390,7 @@ def step_times(
     found: dict[str, list[float]] = {model.name: [] for model in comparison.models}
     for block in range(blocks):
         for model in comparison.models:
-            config = model.configured(model.search[0], block, steps)
+            config = model.configured(model.search[0], block, steps).hardly_evaluated()
             with tempfile.TemporaryDirectory() as directory:
                 result = experiment.main(config, workdir=Path(directory) / "run")
             result = result if isinstance(result, FitResult) else next(iter(result.values()))

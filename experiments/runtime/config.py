@@ -159,6 +159,10 @@ class RunConfig:
         """Returns a copy with so many updates; an override moves a schedule that ends with the run along."""
         return dataclasses.replace(self, steps=steps)
 
+    def hardly_evaluated(self) -> Self:
+        """Returns a copy for measurements of training: without evaluations on the way, and brief at the end."""
+        return dataclasses.replace(self, eval_every=0)
+
     def from_scratch(self) -> Self:
         """Returns a copy that starts from random parameters, for a baseline."""
         return dataclasses.replace(self, init_from="", init_optimizer=False)

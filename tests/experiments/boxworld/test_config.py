@@ -190,3 +190,11 @@ def test_boards():
         assert {name: getattr(made, name) for name in changes} == changes
         assert made.traps == 4 + bridge
         assert made.bridge_probability == (0.5 if bridge else 0)
+
+
+def test_measurements_of_training_wait_for_no_evaluation():
+    """An agent that has learned nothing takes all steps that it may."""
+    config = dataclasses.replace(get_config("demonstrations"), steps=40).hardly_evaluated()
+    config.validate()
+    assert (config.eval_every, config.final_episodes, config.eval_episodes, config.eval_cap) == (0, 1, 1, 1)
+    assert config.steps == 40

@@ -479,6 +479,7 @@ def test_step_times():
 
     def main(config, *, workdir):
         blocks.append((config.optimizer, config.seed, config.steps))
+        assert config == config.hardly_evaluated()
         result = claimed.simulated(config, workdir=workdir)
         return {"model": dataclasses.replace(result, train_seconds=next(seconds))}
 
