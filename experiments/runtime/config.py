@@ -160,7 +160,7 @@ class RunConfig:
         return dataclasses.replace(self, steps=steps)
 
     def hardly_evaluated(self) -> Self:
-        """Returns a copy for measurements of training: without evaluations on the way, and brief at the end."""
+        """Returns a copy for measurements of training: not evaluated on the way, and briefly at the end."""
         return dataclasses.replace(self, eval_every=0)
 
     def from_scratch(self) -> Self:
