@@ -81,11 +81,14 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def added_defaults(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns the default of each field declared `added`, by dotted name, in the config's parts too."""
+    """Returns the default of each field declared `added`, by dotted name, in the config's parts too.
+
+    Like `config_dict`, with tuples as lists.
+    """
     found = {}
     for field in dataclasses.fields(config):
         if field.metadata.get("added"):
-            found[prefix + field.name] = field.default
+            found[prefix + field.name] = json.loads(json.dumps(field.default))
         if dataclasses.is_dataclass(part := getattr(config, field.name)):
             found |= added_defaults(part, f"{prefix}{field.name}.")
     return found

@@ -30,6 +30,7 @@ class Model:
     width: int = 3
     sizes: tuple[int, ...] = (1, 2)
     kinds: tuple[str, ...] | None = runtime.added(None)
+    parts: tuple[str, ...] = runtime.added(())
 
 
 @dataclasses.dataclass
@@ -46,7 +47,7 @@ def test_the_config_is_written_and_the_same_one_comes_in_again(tmp_path):
     path = tmp_path / "a" / "b"
     Workdir(path, Config()).close()
     written = json.loads((path / "config.json").read_text())
-    assert written["model"] == {"width": 3, "sizes": [1, 2], "kinds": None}
+    assert written["model"] == {"width": 3, "sizes": [1, 2], "kinds": None, "parts": []}
     assert written == config_dict(Config())
     Workdir(path, Config()).close()
 
@@ -127,10 +128,13 @@ def test_a_free_field_that_came_since_is_none():
 def test_an_added_field_has_its_default_in_runs_that_lack_it():
     """Runs that began before `init_from` existed began from random parameters."""
     before = config_dict(Config())
-    del before["init_from"], before["model"]["kinds"]
+    del before["init_from"], before["model"]["kinds"], before["model"]["parts"]
     assert config_difference(before, Config()) == []
     assert config_difference(before, Config(model=Model(kinds=("a",)))) == [
         'model.kinds: got ["a"], expected null'
+    ]
+    assert config_difference(before, Config(model=Model(parts=("a",)))) == [
+        'model.parts: got ["a"], expected []'
     ]
     assert config_difference(before, dataclasses.replace(Config(), init_from="runs/a")) == [
         'init_from: got "runs/a", expected ""'
