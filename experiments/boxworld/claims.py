@@ -111,7 +111,7 @@ QUICK = Comparison(
 _IMITATION = dataclasses.replace(
     get_config("demonstrations"), steps=600, decay_steps=600, eval_every=200, final_episodes=300
 )
-"""A quarter of an hour on one core: 614,400 states, and 5,100 fresh boards at the end."""
+"""614,400 states, and 5,100 fresh boards at the end."""
 _IMITATION_RATES = tuple({"lr": lr, "matrix_lr": 10 * lr} for lr in (5e-4, 1e-3, 2e-3))
 _PAPERS_SIZES = "as in the paper, it is our agent without what makes it simplicial; another is as large"
 

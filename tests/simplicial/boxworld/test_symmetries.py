@@ -81,8 +81,7 @@ def test_reflected_boards_have_boxes_in_the_same_places(states):
 def test_other_slots():
     """Boxes and loose keys go whole to other slots, with the player who stands in one and their traps.
 
-    The Gem with two locks and the slot below it stay; what can be taken and opened next is the same, and the
-    shortest solution no shorter than its number of keys asks for.
+    The Gem with two locks and the slot below it stay. What can be solved can still be.
     """
     for config in (CONFIG, boxworld.BRIDGE):
         size = 60
@@ -91,6 +90,8 @@ def test_other_slots():
         states = wander(start, jax.random.key(4), config, 60)
         rearrange = jax.jit(jax.vmap(boxworld.rearrange, (0, 0, None)))
         old, new = jax.device_get((states, rearrange(states, jax.random.split(key, size), config)))
+        solve = jax.jit(lambda states, config=config: boxworld.solutions(states, config).distance >= 0)
+        np.testing.assert_array_equal(solve(old), solve(new))
         went, moved = set(), 0
         for i in range(size):
             before, after = (slots_of(one.grid[i], config) for one in (old, new))
