@@ -29,8 +29,8 @@ def measure(run: Run) -> dict[str, Any]:
 def measure_imitation(run: Run) -> dict[str, Any]:
     """Measures agents that imitate: how boards end, by type; how long solutions are; and the curve.
 
-    `validated` is the fraction solved of other boards than `solved`, with which agents may be chosen. The
-    last two are means over some solved boards of every type, and over the types that are held out.
+    `validated` is the fraction solved of other boards than `solved`, with which agents may be chosen.
+    `steps_over_shortest` is a mean over some solved boards of every type, `held_out` over the types held out.
     """
     from experiments.boxworld import load
 
@@ -146,7 +146,7 @@ def _pupil(
 
 
 def _imitating(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """Draws the fraction solved, alone, against the states learned from; and by type."""
+    """Draws the fraction of boards solved against the number of states learned from."""
     curves: dict[str, Any] = {}
     for model, lines in runs.items():
         steps = np.asarray([step for step, _ in lines[0]["measurements"]["curve"]])
