@@ -56,6 +56,27 @@ def test_the_agents_that_imitate_are_those_of_the_claims():
         assert any((length, key) == other[::2] for other in seen)
 
 
+def test_the_long_runs_are_those_of_the_claims():
+    """The paper's agents on the paper's boards, three seeds of 4.1 million states, nothing searched."""
+    for comparison, kind in zip(claims.SOLVED, ("relational", "simplicial"), strict=True):
+        comparison.check()
+        (model,) = comparison.models
+        config: Any = model.config
+        assert comparison.name == f"boxworld.solved.bridge_{kind}"
+        assert config.agent.kind == kind
+        params = jax.eval_shape(config.init_params, jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        assert config.board.is_the_papers
+        assert config.steps == config.decay_steps == 4000
+        assert config.frames_per_step == 1024
+        assert model.search == ({},)
+        assert comparison.seeds == (0, 1, 2)
+        assert [(claim.target, claim.higher_is_better) for claim in comparison.claims] == [
+            (0.95, True),
+            (1.15, False),
+        ]
+
+
 def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     rows = [{"step": 200, "eval/solved": 0.5}, {"step": 210}, {"step": 600, "eval/solved": 0.75}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
