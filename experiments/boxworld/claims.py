@@ -199,6 +199,16 @@ HELD_OUT = ("2-1-4", "3-1-5", "3-2-6", "3-3-4")
 """Of the 14 types with a bridge. Each key that they lock or hold has other bridges in other types."""
 
 
+def measure_held_out(run: Run) -> dict[str, Any]:
+    """Measures what `measure_imitation` does, and `taught`: the mean over all types that are not held out.
+
+    The search goes by `taught`, since the boards of `validated` have the types held out among them.
+    """
+    found = measure_imitation(run)
+    taught = [solved for name, solved in found["types"].items() if name not in run.config.held_out]
+    return {**found, "taught": float(np.mean(taught))}
+
+
 def _with_held_out(model: Model) -> Model:
     config: Any = model.config
     return dataclasses.replace(
@@ -219,10 +229,10 @@ HELD_OUT_TYPES = Comparison(
         ),
     ),
     models=tuple(_with_held_out(model) for model in _AGENTS if not model.num_seeds),
-    measure=measure_imitation,
+    measure=measure_held_out,
     seeds=(0, 1, 2),
     search_seeds=(100,),
-    search_by="validated",
+    search_by="taught",
 )
 
 _LONG = dataclasses.replace(

@@ -6,8 +6,8 @@ not traps) taken since the given state. Distances are therefore computed backwar
 the Gem is at most t steps away, and a round is a few bitwise operations per row of the board. This is exact
 for any board, including dead ends and boards that several keys or orders solve.
 
-Solving every state anew is fast enough: about 30,000 states per second and core on the paper's boards, a few
-percent of the cost of the agent that acts in them. The cost grows with 2^(number of items), 64 sets for
+Solving every state anew is fast enough: over 10,000 states per second and core on the paper's boards at their
+start, where paths are longest. The cost grows with 2^(number of items), 64 sets for
 bridge boards and 32 for standard ones; `solving.py` is slower, but has no such limit.
 
 Axis letters: B states, N items, S = 2^N sets (bit n of a set's index is 1 if item n has been taken), P
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int8, Int32, PRNGKeyArray, UInt16
+from jaxtyping import Array, Bool, Float, Int8, Int32, PRNGKeyArray, UInt32
 
 from simplicial import checks
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, known_leaves
@@ -33,7 +33,8 @@ CHUNK = 64
 """Number of states solved together; their bit boards should fit in the processor's cache."""
 ROUNDS = 8
 """Number of rounds between updates of the distances."""
-WORD = jnp.uint16
+WORD = jnp.uint32
+"""Type of a row of the board; compilers vectorize 16-bit words badly, which takes three times as long."""
 FAR = 2**16
 """A distance larger than any on a board, for actions that do not lead to the Gem."""
 
@@ -81,7 +82,7 @@ def solutions(states: State, config: BoxWorldConfig, *, max_items: int | None = 
             By default that of the config's puzzles; boards set up by hand may have more.
 
     Raises:
-        ValueError: the board has more than 16 columns; or `max_items` is negative, or None although the
+        ValueError: the board has more than 32 columns; or `max_items` is negative, or None although the
             config's `max_length` is traced or batched.
     """
     return _solve(states, config, max_items, None)[0]
@@ -109,8 +110,8 @@ def demonstrations(
 
 def _solve(states, config, max_items, measure) -> tuple[Solution, Any]:
     items = _num_items(config, max_items)
-    if config.cols > 16:
-        raise ValueError(f"cols: got {config.cols}, expected at most 16")
+    if config.cols > 32:
+        raise ValueError(f"cols: got {config.cols}, expected at most 32")
     shape = states.time.shape
     size = math.prod(shape)
     chunk = min(CHUNK, size)
@@ -165,10 +166,10 @@ class _Board:
         cols: number of columns.
     """
 
-    floor: UInt16[Array, "S R *B"]
-    entries: UInt16[Array, "N R *B"]
+    floor: UInt32[Array, "S R *B"]
+    entries: UInt32[Array, "N R *B"]
     takeable: Bool[Array, "S N *B"]
-    gem: UInt16[Array, "S R *B"]
+    gem: UInt32[Array, "S R *B"]
     cols: int = struct.field(pytree_node=False)
 
 
@@ -214,14 +215,14 @@ def _board(state: State, *, items: int, locks: int) -> tuple[_Board, Bool[Array,
     return board, rank[-1, -1] <= items
 
 
-def _bits(tiles: Bool[Array, "*N R C"]) -> UInt16[Array, "*N R"]:
-    values = np.broadcast_to(2 ** np.arange(tiles.shape[-1]), tiles.shape)
+def _bits(tiles: Bool[Array, "*N R C"]) -> UInt32[Array, "*N R"]:
+    values = np.broadcast_to(2 ** np.arange(tiles.shape[-1], dtype=WORD), tiles.shape)
     return jnp.sum(jnp.where(tiles, values, 0), axis=-1, dtype=WORD)
 
 
 def _distances(
     board: _Board, player: Int8[Array, "B 2"], live: Bool[Array, "B"]
-) -> tuple[UInt16[Array, "P S R B"], Int32[Array, ""]]:
+) -> tuple[UInt32[Array, "P S R B"], Int32[Array, ""]]:
     """Returns the distances to the Gem from all places, for all sets, in binary, and the number of rounds.
 
     Distances below the number of rounds are exact and others unknown. There are enough rounds for every live

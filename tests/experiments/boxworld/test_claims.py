@@ -49,6 +49,7 @@ def test_the_agents_that_imitate_are_those_of_the_claims():
     assert [model.config.agent for model in models[5:]] == [model.config.agent for model in models[:3]]
     bridges = [name for name in map(type_name, boxworld.puzzles(boxworld.BRIDGE)) if "-" in name]
     assert {*claims.HELD_OUT} < {*bridges}
+    assert claims.HELD_OUT_TYPES.search_by == "taught"
     assert all(model.config.held_out == claims.HELD_OUT for model in models[5:])
     seen = [type_of(name) for name in bridges if name not in claims.HELD_OUT]
     for length, lock, key in map(type_of, claims.HELD_OUT):
@@ -102,7 +103,9 @@ def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     assert claims.measure_imitation(run) == expected
     assert asked == [tmp_path, ("an agent", {"episodes_each": 25, "cap": 90})]
     run.config = dataclasses.replace(config, held_out=("2-1-4", "3-1-5"))
-    assert claims.measure_imitation(run) == {**expected, "held_out": 0.375}
+    expected["held_out"] = 0.375
+    assert claims.measure_imitation(run) == expected
+    assert claims.measure_held_out(run) == {**expected, "taught": 1.0}
 
 
 def test_curves_of_imitation():

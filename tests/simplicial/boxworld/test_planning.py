@@ -121,6 +121,18 @@ def test_any_board():
     assert is_dead_end.any()
 
 
+def test_the_widest_board():
+    """32 columns, all bits of a word: a key and the Gem's locks are in the last column, the other key is far."""
+    config = SMALL.replace(cols=32)
+    grid = np.full((5, 32), -1)
+    grid[1:3, 30], grid[1:3, 31], grid[4, 31] = 0, (1, 2), 1
+    grid[0, 1] = 2
+    state = FROM_BOARD(grid, np.zeros((21, 3), int), np.asarray([(-1, -1)]), config)
+    states = jax.tree.map(lambda leaf: np.stack([leaf] * 40), jax.device_get(state))
+    distance = check(jax.device_get(wander(states, jax.random.key(0), config, 60)), config, max_items=2)
+    assert distance.max() > 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_ten_thousand_states_of_each_world(world):
@@ -214,9 +226,9 @@ def test_bad_arguments():
         boxworld.solutions(state, boxworld.BRIDGE, max_items=-1)
     with pytest.raises(ValueError, match="max_items: got None, expected a number"):
         boxworld.solutions(state, boxworld.BRIDGE.replace(max_length=jnp.asarray([1, 2])))
-    with pytest.raises(ValueError, match="cols: got 17, expected at most 16"):
-        boxworld.solutions(state, boxworld.BRIDGE.replace(cols=17))
-    wide = boxworld.BRIDGE.replace(cols=16)
+    with pytest.raises(ValueError, match="cols: got 33, expected at most 32"):
+        boxworld.solutions(state, boxworld.BRIDGE.replace(cols=33))
+    wide = boxworld.BRIDGE.replace(cols=32)
     state = jax.eval_shape(lambda key: boxworld.reset(key, wide), jax.random.key(0))
     found = jax.eval_shape(lambda state: boxworld.solutions(state, wide, max_items=0), state)
     assert found.actions.shape == (4,)
