@@ -122,7 +122,7 @@ def test_any_board():
 
 
 def test_the_widest_board():
-    """32 columns, all bits of a word: a key and the Gem's locks are in the last column, the other key is far."""
+    """32 columns, all bits of a word: one key and the Gem's locks are in the last column."""
     config = SMALL.replace(cols=32)
     grid = np.full((5, 32), -1)
     grid[1:3, 30], grid[1:3, 31], grid[4, 31] = 0, (1, 2), 1
