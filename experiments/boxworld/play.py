@@ -1,11 +1,15 @@
 """Plays BoxWorld interactively in a terminal.
 
     python -m experiments.boxworld.play --env=bridge --length=2
+    python -m experiments.boxworld.play --watch=boxworld/quick_simplicial     # a trained agent plays
 
 The arrow keys (or w, a, s, d) move. n starts a new board, r restarts the current one, u undoes a step, h
 shows the next move of a shortest solution, and q quits. Each key has a colour and a letter. A box has two
 tiles: its content on the left and its lock on the right. The column to the right of the board is the
 inventory. Collect the Gem (*) to win.
+
+`--watch` is a run's directory, a released folder, or the name of a released model. The agent plays the boards
+that it was trained on, or others that `--length`, `--distractors` and `--bridge` ask for. p pauses it.
 """
 
 import contextlib
@@ -13,7 +17,7 @@ import dataclasses
 import functools
 import sys
 import textwrap
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -21,17 +25,22 @@ from absl import app, flags
 from scipy import optimize
 
 from experiments import runtime
+from experiments.boxworld import load
 from experiments.boxworld.config import ACTIONS, WORLDS, BoardConfig
 from experiments.boxworld.episodes import is_bright
 from simplicial import boxworld
 from simplicial.boxworld.rules import EMPTY, FLOOR, GEM, NO_KEY, PLAYER
 
+HOLD = 8
+"""Number of ticks for which the end of an agent's episode is shown."""
 PANEL = 34
 """Width of the text panel in characters."""
-HELP = ("arrows  move", "n  new board", "r  restart board", "u  undo", "h  hint", "q  quit")
-_LINES = 8 + len(HELP)
+_LINES = 14
+"""Height of the text panel."""
 _TILES = ((4, 2), (2, 1))
 """Tile sizes in characters (width, height), largest first; about square, since characters are narrow."""
+_QUICKLY = {"xla_backend_optimization_level": 0}
+"""Halves the time of compilation; a single board is fast enough without optimization."""
 _WAYS = ((-1, 0), (0, -1), (1, 0), (0, 1))
 
 
@@ -53,7 +62,17 @@ class Moment:
 
 
 class Game:
-    """A game on a sequence of boards, with the history of the current one for undo."""
+    """A game on a sequence of boards, with the history of the current one for undo.
+
+    Attributes:
+        help: the keys, as the panel explains them.
+        milliseconds: time between ticks; None if nothing happens by itself.
+    """
+
+    help: ClassVar[tuple[str, ...]] = (
+        "arrows  move", "n  new board", "r  restart board", "u  undo", "h  hint", "q  quit"
+    )  # fmt: skip
+    milliseconds: ClassVar[int | None] = None
 
     def __init__(self, config: boxworld.BoxWorldConfig, seed: int = 0):
         """Draws the first board.
@@ -62,10 +81,8 @@ class Game:
             ValueError: no puzzle satisfies the config.
         """
         boxworld.puzzles(config)  # raises for invalid configs, which the traced functions below cannot do
-        # Halves the compilation time; a single board is fast enough without optimization.
-        quickly = {"xla_backend_optimization_level": 0}
-        self._reset = jax.jit(boxworld.reset, compiler_options=quickly)
-        self._step = jax.jit(boxworld.step, compiler_options=quickly)
+        self._reset = jax.jit(boxworld.reset, compiler_options=_QUICKLY)
+        self._step = jax.jit(boxworld.step, compiler_options=_QUICKLY)
         self.config, self.seed, self.number = config, seed, 0
         self.history = [Moment(self._drawn())]
 
@@ -111,6 +128,12 @@ class Game:
         self.number += 1
         self.history = [Moment(self._drawn(), "A new board.")]
 
+    def tick(self) -> None:
+        """Does what happens by itself: nothing."""
+
+    def pause(self) -> None:
+        """Lets what happens by itself wait or go on."""
+
     def hint(self) -> None:
         """Shows the next move of a shortest solution."""
         actions = boxworld.solve(self.now.state)
@@ -153,8 +176,92 @@ class Game:
             "",
             *(textwrap.wrap(now.message, PANEL) + [""] * 3)[:3],
             "",
-            *HELP,
+            *self.help,
         ]
+
+
+class Watched(Game):
+    """A game that an agent plays: a move at every tick, actions sampled as in training.
+
+    Attributes:
+        is_paused: whether the agent waits. It does after a move, an undo or a restart by the user.
+    """
+
+    help: ClassVar[tuple[str, ...]] = (
+        "p  pause, go on", "n  new board", "arrows, u, r  move, undo, restart", "h  hint", "q  quit"
+    )  # fmt: skip
+    milliseconds: ClassVar[int | None] = 250
+
+    def __init__(self, trained: load.Trained, config: boxworld.BoxWorldConfig, seed: int = 0):
+        """Draws the first board.
+
+        Args:
+            trained: the agent.
+            config: the boards, of the size that the agent was trained on.
+            seed: seed of the boards and of the agent's actions.
+
+        Raises:
+            ValueError: no puzzle satisfies the config.
+        """
+        super().__init__(config, seed)
+        self.trained, self.is_paused, self._waited = trained, False, 0
+
+        def decide(params, state, key):
+            output = trained.policy(params, boxworld.observe(state, config)[None])
+            logits = output.logits[0]
+            return jax.random.categorical(key, logits), jax.nn.softmax(logits), output.value[0]
+
+        self._decide = jax.jit(decide, compiler_options=_QUICKLY)
+
+    def _decision(self):
+        key = jax.random.fold_in(jax.random.key(self.seed + 1), self.number)
+        key = jax.random.fold_in(key, len(self.history))
+        return jax.device_get(self._decide(self.trained.params, self.now.state, key))
+
+    def tick(self) -> None:
+        """Makes the agent's next move; after the end of an episode, waits and takes a new board."""
+        if self.is_paused:
+            return
+        if not self.is_over:
+            self._waited = 0
+            super().act(int(self._decision()[0]))
+        elif self._waited < HOLD:
+            self._waited += 1
+        else:
+            self.next_board()
+
+    def pause(self) -> None:
+        """Lets the agent wait, or go on."""
+        self.is_paused = not self.is_paused
+
+    def act(self, action: int) -> None:
+        """Makes the user's move; the agent waits."""
+        self.is_paused = True
+        super().act(action)
+
+    def undo(self) -> None:
+        """Returns to the state before the last move; the agent waits."""
+        self.is_paused = True
+        super().undo()
+
+    def again(self) -> None:
+        """Restarts the current board; the agent waits."""
+        self.is_paused = True
+        super().again()
+
+    def panel(self) -> list[str]:
+        """Returns the lines of the text panel, with the agent's probabilities and value."""
+        lines = super().panel()
+        lines[0] = f"{self.trained.name}, board {self.number + 1}"
+        if self.is_paused:
+            lines[0] += ", paused"
+        if not self.is_over:
+            _, probabilities, value = self._decision()
+            lines[3] = " ".join(
+                f"{name} {probability:.0%}" for name, probability in zip(ACTIONS, probabilities, strict=True)
+            )
+            lines[7] = f"expects a return of {value:.1f}"
+        return lines
 
 
 def describe(before: boxworld.State, after: boxworld.State, action: int, reward: float) -> str:
@@ -289,7 +396,12 @@ def play(window: Any, game: Game, curses: Any) -> None:
         curses.KEY_LEFT: 0, curses.KEY_UP: 1, curses.KEY_RIGHT: 2, curses.KEY_DOWN: 3,
         ord("a"): 0, ord("w"): 1, ord("d"): 2, ord("s"): 3,
     }  # fmt: skip
-    others = {ord("n"): game.next_board, ord("r"): game.again, ord("u"): game.undo, ord("h"): game.hint}
+    others = {
+        ord("n"): game.next_board, ord("r"): game.again, ord("u"): game.undo, ord("h"): game.hint,
+        ord("p"): game.pause, -1: game.tick,
+    }  # fmt: skip
+    if game.milliseconds is not None:
+        window.timeout(game.milliseconds)  # then getch returns -1
     while True:
         display.draw(game)
         key = window.getch()
@@ -306,23 +418,28 @@ def play(window: Any, game: Game, curses: Any) -> None:
 def main() -> None:
     """Runs the program with the values of its flags."""
     given = flags.FLAGS
-    config = BoardConfig(
-        world=given.env,
-        min_length=given.length,
-        max_length=given.length,
-        bridge_probability=given.bridge,
-        min_distractors=given.distractors,
-        max_distractors=given.distractors,
-    ).make()
+    jax.config.update("jax_platforms", "cpu")
+    changes: dict[str, Any] = {
+        "min_length": given.length,
+        "max_length": given.length,
+        "bridge_probability": given.bridge,
+        "min_distractors": given.distractors,
+        "max_distractors": given.distractors,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    trained = load.load(given.watch) if given.watch else None
+    board = trained.run.board if trained else BoardConfig(world=given.env or "bridge")
+    if trained and given.env not in (None, board.world):
+        raise ValueError(f"--env: got {given.env!r}, expected {board.world!r} as of {given.watch}")
+    config = dataclasses.replace(board, **changes).make()
     try:
         import curses
     except ImportError:
         raise app.UsageError("curses: not available in this Python, but required to play") from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise app.UsageError("stdin, stdout: got a redirected stream, expected a terminal")
-    jax.config.update("jax_platforms", "cpu")
     print("Compiling ...", flush=True)
-    game = Game(config, given.seed)
+    game = Watched(trained, config, given.seed) if trained else Game(config, given.seed)
     try:
         curses.wrapper(play, game, curses)
     except curses.error as error:
@@ -332,9 +449,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("env", "bridge", sorted(WORLDS), "the BoxWorld to play")
+    flags.DEFINE_enum("env", None, sorted(WORLDS), "the BoxWorld to play (default: bridge, or the agent's)")
+    flags.DEFINE_string("watch", None, "a trained agent that plays: a run, a released folder or its name")
     flags.DEFINE_integer("seed", 0, "seed for the boards")
     flags.DEFINE_integer("length", None, "solution length (default: as in the paper)")
     flags.DEFINE_integer("distractors", None, "number of distractors (default: as in the paper)")
     flags.DEFINE_float("bridge", None, "probability of a bridge, from 0 to 1 (default: as in the paper)")
-    runtime.run_program(main, reports=(ValueError,))
+    runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

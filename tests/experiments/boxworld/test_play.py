@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.boxworld import play
+from experiments.boxworld import load, play
 from experiments.boxworld.config import ACTIONS, BoardConfig
 from simplicial import boxworld
 
@@ -284,6 +284,93 @@ def test_on_a_terminal():
         assert terminal.process.wait(30) == 0
 
 
+@pytest.fixture(scope="module")
+def watched():
+    """A game played by a released agent, which solves nearly every board; `start` begins anew."""
+    trained = load.load("boxworld/quick_simplicial")
+    return play.Watched(trained, trained.config, 2)
+
+
+def start(game):
+    game.number, game.is_paused = -1, False
+    game.next_board()
+    return game
+
+
+def test_an_agent_plays_by_itself(watched):
+    """It solves boards, shows each end for a while, and goes on to the next; moves are those it samples."""
+    game, endings = start(watched), []
+    for _ in range(60):
+        before, was_over = game.number, game.is_over
+        game.tick()
+        if game.is_over and not was_over:
+            endings.append(game.now.message)
+            for _ in range(play.HOLD):
+                game.tick()
+                assert game.is_over
+            game.tick()
+            assert game.number == before + 1
+            assert len(game.history) == 1
+    assert len(endings) >= 3
+    assert sum("The Gem!" in ending for ending in endings) >= len(endings) - 1
+    start(game)
+    while not game.is_over:
+        game.tick()
+    assert game.now.message == endings[0]
+
+
+def test_who_plays_along_pauses_the_agent(watched):
+    game = start(watched)
+    game.tick()
+    assert len(game.history) == 2
+    for interfere in (lambda: game.act(UP), game.undo, game.again, game.pause):
+        game.is_paused = False
+        interfere()
+        assert game.is_paused
+        assert ", paused" in game.panel()[0]
+        length = len(game.history)
+        game.tick()
+        assert len(game.history) == length
+    game.pause()
+    game.tick()
+    assert len(game.history) == length + 1
+
+
+def test_the_panel_shows_what_the_agent_thinks(watched):
+    game = start(watched)
+    lines = game.panel()
+    assert lines[0] == "simplicial agent, board 1"
+    shares = [int(share) for share in re.findall(r"(\d+)%", lines[3])]
+    assert re.sub(r"\d+", "", lines[3]) == "left % up % right % down %"
+    assert 98 <= sum(shares) <= 102
+    assert re.fullmatch(r"expects a return of \d+\.\d", lines[7])
+    game.pause()
+    assert len(game.panel()) <= 14
+    assert max(map(len, game.panel())) <= play.PANEL
+    game.pause()
+    while not game.is_over:
+        game.tick()
+    assert not any("return" in line for line in game.panel())
+
+
+def test_an_agent_on_a_terminal():
+    with Terminal("--watch=boxworld/quick_simplicial", size=(24, 80)) as terminal:
+        terminal.press(b"", "simplicial agent, board 1")
+        terminal.press(b"", "You took key ")
+        terminal.press(b"p", "board 1, paused")
+        os.write(terminal.own, b"q")
+        assert terminal.process.wait(30) == 0
+
+
+def test_an_agent_of_the_other_world(monkeypatch):
+    """It cannot play boards of another size."""
+    given = dict.fromkeys(("length", "bridge", "distractors"))
+    given |= {"watch": "boxworld/quick_simplicial", "env": "bridge"}
+    monkeypatch.setattr(play.flags, "FLAGS", types.SimpleNamespace(**given))
+    with pytest.raises(ValueError, match="--env: got 'bridge', expected 'standard' as of boxworld/quick_sim"):
+        play.main()
+
+
 def fake_curses(**fields):
     """Returns what a display takes from curses: colours of a terminal that has just enough of them."""
     usual = {
@@ -357,17 +444,25 @@ def test_a_small_window_says_so_as_far_as_it_can(bridge, width, shown):
 
 def test_keys_do_what_the_panel_says():
     """Arrows and letters; others do nothing, control-l clears the window, and q ends the game."""
-    done, arrows = [], [260, 259, 261, 258]
+    done, arrows, waits = [], [260, 259, 261, 258], []
+    names = ("next_board", "again", "undo", "hint", "pause", "tick")
     game: Any = types.SimpleNamespace(
-        tiles=lambda: [[]], act=done.append,
-        **{name: lambda name=name: done.append(name) for name in ("next_board", "again", "undo", "hint")},
+        tiles=lambda: [[]], act=done.append, milliseconds=None,
+        **{name: lambda name=name: done.append(name) for name in names},
     )  # fmt: skip
-    keys = iter([*arrows, *map(ord, "awdsnruhx\fq")])
-    window, _ = fake_window(1, 1, getch=lambda: next(keys), clear=lambda: done.append("clear"))
+    typed = [*arrows, *map(ord, "awdsnruhpx"), -1, *map(ord, "\fq")]
+    keys = iter(typed)
+    window, _ = fake_window(
+        1, 1, getch=lambda: next(keys), clear=lambda: done.append("clear"), timeout=waits.append
+    )
     play.play(window, game, fake_curses())
     ways = [LEFT, UP, RIGHT, DOWN]
-    assert done == [*ways, *ways, "next_board", "again", "undo", "hint", "clear"]
+    assert done == [*ways, *ways, "next_board", "again", "undo", "hint", "pause", "tick", "clear"]
     assert next(keys, None) is None
+    assert not waits
+    game.milliseconds, keys = 20, iter([ord("q")])
+    play.play(window, game, fake_curses())
+    assert waits == [20]
 
 
 def test_without_colours_tiles_are_letters_and_reversed(bridge):
