@@ -96,7 +96,7 @@ def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     first: Any = claims.BRIDGE.models[0].config
     config = dataclasses.replace(first, eval_cap=90)
     run: Any = types.SimpleNamespace(workdir=tmp_path, result=result, config=config)
-    expected = {
+    expected: dict[str, Any] = {
         **ends, "validated": 0.75, "types": shares, "chance": 0.1, "curve": [[200, 0.5], [600, 0.75]],
         "steps_over_shortest": 1.25, "held_out": None,
     }  # fmt: skip
