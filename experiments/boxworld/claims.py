@@ -144,25 +144,45 @@ def _pupil(
     )
 
 
-def _imitating(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """Draws the fraction of boards solved against the number of states learned from."""
+def _imitating(runs: Mapping[str, Sequence[Line]]) -> Any:
+    """Draws the fraction of boards solved against the number of states learned from.
+
+    If there is one model, the seed that solves most of the boards for validation is drawn apart.
+    """
     curves: dict[str, Any] = {}
     for model, lines in runs.items():
-        steps = np.asarray([step for step, _ in lines[0]["measurements"]["curve"]])
-        rows = [[solved for _, solved in line["measurements"]["curve"]] for line in lines]
-        curves[model] = (steps * _IMITATION.frames_per_step / 1e6, *runtime.intervals.mean_band(rows))
+        found = [line["measurements"] for line in lines]
+        states = np.asarray([step for step, _ in found[0]["curve"]]) * _IMITATION.frames_per_step / 1e6
+        rows = [[solved for _, solved in one["curve"]] for one in found]
+        curves[model] = (states, *runtime.intervals.mean_band(rows))
+        if len(runs) == 1:
+            best = max(range(len(found)), key=lambda seed: found[seed]["validated"])
+            curves["best on validation boards"] = (states, rows[best])
     chance = float(np.mean([line["measurements"]["chance"] for lines in runs.values() for line in lines]))
     end = max(float(curve[0][-1]) for curve in curves.values())
     curves["random policy"] = ([0, end], [chance, chance])
-    return {
-        "boxworld/imitation": runtime.plots.curve_figure(
-            curves,
-            title="bridge boards solved after imitation; mean over seeds, 95 %",
-            xlabel="states learned from / 10⁶",
-            ylabel="solved",
-            ylim=(0, 1),
-        )
-    }
+    return runtime.plots.curve_figure(
+        curves,
+        title="boards solved after imitation; mean over seeds, 95 %",
+        xlabel="states learned from / 10⁶",
+        ylabel="solved",
+        ylim=(0, 1),
+    )
+
+
+def _types_solved(runs: Mapping[str, Sequence[Line]]) -> Any:
+    """Draws the fraction of boards solved of each type."""
+    from experiments.boxworld import figures
+
+    policies = {}
+    for model, lines in runs.items():
+        types = [line["measurements"]["types"] for line in lines]
+        mean, low, high = runtime.intervals.mean_band([[*one.values()] for one in types])
+        policies[model] = {
+            name: {"solved": mean[place], "interval": (low[place], high[place])}
+            for place, name in enumerate(types[0])
+        }
+    return figures.by_type(policies, "boards solved, by type; mean over seeds, 95 %")
 
 
 _AGENTS = (
@@ -192,7 +212,7 @@ BRIDGE = Comparison(
     seeds=(0, 1, 2, 3, 4),
     search_seeds=(100,),
     search_by="validated",
-    figures=_imitating,
+    figures=lambda runs: {"boxworld/imitation": _imitating(runs)},
 )
 
 HELD_OUT = ("2-1-4", "3-1-5", "3-2-6", "3-3-4")
@@ -266,6 +286,10 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
         models=(Model(config.agent.kind, config, parameters, config.steps),),
         measure=measure_imitation,
         seeds=(0, 1, 2),
+        figures=lambda runs: {
+            f"boxworld/solved_{name}": _imitating(runs),
+            f"boxworld/solved_{name}_types": _types_solved(runs),
+        },
     )
 
 

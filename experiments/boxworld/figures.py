@@ -78,7 +78,9 @@ def draw_run(workdir: Path, config: Config, results: Mapping[str, Any]) -> dict[
     """
     records = runtime.metrics.read(workdir / "metrics.jsonl")
     figures = compare({config.agent.kind: (config, records)})
-    figures["types"] = by_type(results)
+    figures["types"] = by_type(
+        {"trained": results["agent"]["types"], "random policy": results["chance"]["types"]}
+    )
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in figures.items()}
 
 
@@ -131,23 +133,29 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     return figures
 
 
-def by_type(results: Mapping[str, Any]):
-    """Draws the final fraction solved per puzzle type, compared with a random policy."""
-    types = list(results["agent"]["types"])
-    places = np.arange(len(types))
+def by_type(policies: Mapping[str, Mapping[str, Mapping[str, Any]]], title: str = "Boards solved"):
+    """Draws the fraction solved of each puzzle type.
+
+    Args:
+        policies: by label and type, "solved" and its "interval"; the first policy has all types.
+        title: title of the figure.
+    """
+    types = list(next(iter(policies.values())))
+    places, width = np.arange(len(types)), 0.8 / len(policies)
     with runtime.plots.style():
         figure = runtime.plots.Figure(figsize=(max(3.6, 1.6 + 0.36 * len(types)), 3.2))
         axes = figure.add_subplot()
-        for index, (name, label) in enumerate({"agent": "trained", "chance": "random policy"}.items()):
-            found = [results[name]["types"][puzzle] for puzzle in types]
+        for index, (label, by_name) in enumerate(policies.items()):
+            found = [by_name[puzzle] for puzzle in types]
             solved = np.asarray([part["solved"] for part in found])
             low, high = np.asarray([part["interval"] for part in found]).T
+            middles = places + width * (index - (len(policies) - 1) / 2)
             axes.bar(
-                places + 0.4 * index - 0.2, solved, 0.38, color=runtime.plots.COLOURS[index], label=label,
+                middles, solved, 0.95 * width, color=runtime.plots.COLOURS[index], label=label,
                 yerr=np.abs(np.stack([solved - low, high - solved])),
                 error_kw={"linewidth": 1, "ecolor": "#333333"},
             )  # fmt: skip
-        axes.set(title="Boards solved", ylabel="fraction", ylim=(0, 1))
+        axes.set(title=title, ylabel="fraction", ylim=(0, 1))
         axes.set_xlabel("puzzle type: solution length-bridge lock-bridge key")
         axes.set_xticks(places, types, rotation=60 if len(types) > 6 else 0)
         axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.08))

@@ -60,7 +60,7 @@ def test_errors_are_better_if_lower_and_all_else_if_higher(name):
     if comparison.search_by:
         measured.append((comparison.search_by, comparison.search_higher_is_better))
     for value, higher_is_better in measured:
-        of_errors = any(word in value for word in ("error", "loss", "bits"))
+        of_errors = any(word in value for word in ("error", "loss", "bits", "over_shortest"))
         assert higher_is_better is not of_errors, value
 
 

@@ -108,19 +108,45 @@ def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     assert claims.measure_held_out(run) == {**expected, "taught": 1.0}
 
 
+def imitated(solved, chance, **types):
+    """Returns a line with what `measure_imitation` measures."""
+    curve = [[200, solved], [600, 2 * solved]]
+    found = {"curve": curve, "chance": chance, "validated": 2 * solved, "types": types}
+    return {"measurements": found}
+
+
 def test_curves_of_imitation():
-    """Means over seeds against states learned from, with the mean of chance."""
-
-    def line(solved, chance):
-        return {"measurements": {"curve": [[200, solved], [600, 2 * solved]], "chance": chance}}
-
-    runs: Any = {"simplicial": [line(0.2, 0.1), line(0.4, 0.2)], "relational": [line(0.1, 0.3)]}
-    figure = claims._imitating(runs)["boxworld/imitation"]
-    drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
+    """Means over seeds against states learned from, with the mean of chance; the best seed of one model."""
+    runs: Any = {
+        "simplicial": [imitated(0.2, 0.1), imitated(0.4, 0.2)], "relational": [imitated(0.1, 0.3)]
+    }  # fmt: skip
+    drawn = {line.get_label(): line.get_data() for line in claims._imitating(runs).axes[0].lines}
     assert list(drawn) == ["simplicial", "relational", "random policy"]
     np.testing.assert_allclose(drawn["simplicial"], [[0.2048, 0.6144], [0.3, 0.6]])
     np.testing.assert_allclose(drawn["relational"], [[0.2048, 0.6144], [0.1, 0.2]])
     np.testing.assert_allclose(drawn["random policy"], [[0, 0.6144], [0.2, 0.2]])
+    figure = claims._imitating({"simplicial": runs["simplicial"]})
+    drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
+    assert list(drawn) == ["simplicial", "best on validation boards", "random policy"]
+    np.testing.assert_allclose(drawn["best on validation boards"][1], [0.4, 0.8])
+
+
+def test_types_solved_after_imitation():
+    """A bar for each model and type, side by side."""
+    runs: Any = {
+        "simplicial": [imitated(0, 0, a=0.2, b=0.5), imitated(0, 0, a=0.4, b=0.5)],
+        "relational": [imitated(0, 0, a=0.1, b=0.0)],
+    }
+    axes = claims._types_solved(runs).axes[0]
+    assert axes.get_title() == "boards solved, by type; mean over seeds, 95 %"
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.patches]
+    np.testing.assert_allclose(bars, [(-0.2, 0.3), (0.8, 0.5), (0.2, 0.1), (1.2, 0)], atol=1e-9)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
+    for comparison in claims.SOLVED:
+        assert comparison.figures is not None
+        name = comparison.name.removeprefix("boxworld.solved.")
+        found = comparison.figures({"relational": runs["relational"]})
+        assert [*found] == [f"boxworld/solved_{name}", f"boxworld/solved_{name}_types"]
 
 
 def test_a_measurement_is_of_the_agent_and_of_chance(tmp_path):

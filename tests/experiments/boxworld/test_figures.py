@@ -89,16 +89,14 @@ def test_time_is_that_of_training():
 
 
 def test_bars_have_their_intervals():
-    results = {
+    policies = {
         name: {
-            "types": {
-                puzzle: {"solved": solved, "interval": [solved - 0.1, solved + 0.05]}
-                for puzzle, solved in zip(("1", "2-1-3"), both, strict=True)
-            }
+            puzzle: {"solved": solved, "interval": [solved - 0.1, solved + 0.05]}
+            for puzzle, solved in zip(("1", "2-1-3"), both, strict=True)
         }
-        for name, both in {"agent": (0.5, 0.6), "chance": (0.2, 0.3)}.items()
+        for name, both in {"trained": (0.5, 0.6), "random policy": (0.2, 0.3)}.items()
     }
-    axes = figures.by_type(results).axes[0]
+    axes = figures.by_type(policies).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [bar.get_height() for bar in bars] == [0.5, 0.6, 0.2, 0.3]
