@@ -13,6 +13,7 @@
     win_rates.png                 boards solved, trapped and given up, by puzzle type
     win_rates_over_training.png   the same at every checkpoint, if there are several
     episode.json, win_rates.json  the numbers behind the figures
+    generalization.json           with --generalization: larger boards, longer solutions, more distractors
 
 For a relational agent, which has neither virtual entities nor 2-simplicial attention, `virtual_attention`,
 `pair_attention` and `pair_deviation` are omitted.
@@ -192,6 +193,7 @@ def run(
     run_seed: int = 0,
     puzzle: tuple[int, int, int] | None = None,
     episodes_each: int = 1000,
+    generalization: bool = False,
     scale: int = 32,
     fps: float = video.FRAMES_PER_SECOND,
     **playing: Any,
@@ -205,6 +207,8 @@ def run(
         ValueError: `weights` is not a run, or an argument does not fit it.
         runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
+    if generalization and not episodes_each:
+        raise ValueError("--episodes: got 0, expected at least 1 with --generalization")
     trained = load.load(weights, step=step, seed=run_seed)
     print(f"{trained.name} after {steps_label(trained.frames)} environment steps", flush=True)
     if not trained.agent.num_virtual_entities:
@@ -227,6 +231,13 @@ def run(
                 flush=True,
             )
         files |= _draw_win_rates(rates, out, trained.name)
+    if generalization:
+        found = measures.generalization(trained, episodes=episodes_each, **playing)
+        for name, record in found.items():
+            solved, chance = (record[policy]["solved"] for policy in ("agent", "chance"))
+            print(f"{name}: solved {solved:.3f} (a random policy: {chance:.3f})", flush=True)
+        files["generalization.json"] = out / "generalization.json"
+        write_json(files["generalization.json"], {"agent": trained.name, "environments": found})
     for path in files.values():
         print(path)
     return files
@@ -238,6 +249,7 @@ def main() -> None:
     names = ("step", "run_seed", "seed", "cap", "greedy", "scale", "fps")
     options: dict[str, Any] = {name: given[name].value for name in names}
     options |= {"puzzle": parse_puzzle(given.puzzle), "episodes_each": given.episodes}
+    options["generalization"] = given.generalization
     run(Path(given.weights), Path(given.out), **options)
 
 
@@ -256,6 +268,9 @@ if __name__ == "__main__":
     flags.DEFINE_integer("seed", 0, "seed for boards and actions")
     flags.DEFINE_integer(
         "episodes", 1000, "boards per puzzle type for win rates; 0 skips them", lower_bound=0
+    )
+    flags.DEFINE_bool(
+        "generalization", False, "also play larger boards, with longer solutions and more distractors"
     )
     flags.DEFINE_integer(
         "cap", analysis.CAP, "number of steps after which an episode is given up", lower_bound=1

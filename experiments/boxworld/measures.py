@@ -185,3 +185,48 @@ def by_type(
         "overall": {"solved": float(weights @ solved), "standard_error": error},
         "types": record,
     }
+
+
+def beyond(config: boxworld.BoxWorldConfig) -> dict[str, boxworld.BoxWorldConfig]:
+    """Returns the environment of training by name, and three that an agent has never seen.
+
+    All three have two rows and two columns more: one has the same puzzles, one has solutions that are longer
+    by one box, and one has two distractors more than the most in training.
+    """
+    larger = config.replace(rows=config.rows + 2, cols=config.cols + 2)
+    length, distractors = (int(getattr(config, f"max_{name}")) for name in ("length", "distractors"))
+    traps = (distractors + 2) * int(config.branch_length) + config.bridge_traps
+    return {
+        "as in training": config,
+        "larger boards": larger,
+        "larger boards, longer solutions": larger.replace(min_length=length + 1, max_length=length + 1),
+        "larger boards, more distractors": larger.replace(
+            min_distractors=distractors + 2, max_distractors=distractors + 2, traps=traps
+        ),
+    }
+
+
+def generalization(
+    trained: Trained, *, episodes: int, seed: int = 0, cap: int = win_rates.CAP, greedy: bool = False
+) -> dict[str, Any]:
+    """Evaluates an agent on the environments of `beyond`, next to a random policy; arguments as in `by_type`.
+
+    Returns:
+        By the environment's name, the `shares` of the agent and of "chance" on `episodes` boards, and its
+        settings as "board".
+    """
+    record = {}
+    for name, config in beyond(trained.config).items():
+        for_boards, for_actions = jax.random.split(jax.random.key(seed))
+        boards = jax.jit(boxworld.reset_batch, static_argnums=1)(for_boards, episodes, config)
+        found = []
+        for policy, params, best in (
+            (trained.policy, trained.params, greedy),
+            (random_policy, jnp.zeros(1), False),
+        ):
+            played = win_rates.play(policy, params, boards, config, for_actions, cap=cap, greedy=best)
+            found += shares(vars(jax.device_get(win_rates.tally(played, ANY))))
+        settings = ("rows", "cols", "min_length", "max_length", "min_distractors", "max_distractors")
+        board = {setting: int(getattr(config, setting)) for setting in settings}
+        record[name] = {"agent": found[0], "chance": found[1], "board": board}
+    return record

@@ -129,6 +129,26 @@ def test_rates_are_measured_at_every_checkpoint_or_at_the_one_named(tmp_path, mo
     assert "win_rates.json" in printed
 
 
+def test_generalization_is_measured_on_demand(tmp_path, monkeypatch, capsys):
+    """With as many boards as of each type; which must not be none."""
+    played = []
+    found = {"larger boards": {"agent": {"solved": 0.75}, "chance": {"solved": 0.5}}}
+    monkeypatch.setattr(load, "load", lambda path, **_: few_types())
+    monkeypatch.setattr(load, "steps", lambda path: [4])
+    monkeypatch.setattr(
+        measures, "by_type", lambda *_, **__: (counts(1), {"overall": {"solved": 0.1, "standard_error": 0.1}})
+    )
+    monkeypatch.setattr(measures, "generalization", lambda *_, **given: played.append(given) or found)
+    monkeypatch.setattr(analysis, "draw_episode", lambda *_, **__: {})
+    files = analysis.run(tmp_path, tmp_path, episodes_each=20, seed=5, cap=9, generalization=True)
+    assert played == [{"episodes": 20, "seed": 5, "cap": 9}]
+    record = json.loads(files["generalization.json"].read_text())
+    assert record == {"agent": "small agent", "environments": found}
+    assert "larger boards: solved 0.750 (a random policy: 0.500)" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--episodes: got 0, expected at least 1 with --generalization"):
+        analysis.run(tmp_path, tmp_path, episodes_each=0, generalization=True)
+
+
 def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
     """Figures of its virtual entities too, and the record of an episode that can be played again."""
     given = []

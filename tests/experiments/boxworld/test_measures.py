@@ -64,6 +64,55 @@ def test_measured_is_what_is_played(monkeypatch):
     assert given == [{"cap": 20, "greedy": True}]
 
 
+def test_environments_beyond_training():
+    """Each differs from the larger one in one thing; all can be drawn."""
+    for config, slots in ((boxworld.BRIDGE, 4), (boxworld.STANDARD, 6), (BOARD.make(), 3)):
+        same, larger, longer, more = measures.beyond(config).values()
+        assert same == config
+        assert larger == config.replace(rows=config.rows + 2, cols=config.cols + 2)
+        length = config.max_length + 1
+        assert longer == larger.replace(min_length=length, max_length=length)
+        assert more.min_distractors == more.max_distractors == config.max_distractors + 2
+        assert more.replace(min_distractors=0, max_distractors=config.max_distractors) == larger.replace(
+            traps=larger.traps + 2
+        )
+        assert length == slots
+        for one in (larger, longer, more):
+            state = jax.jit(boxworld.reset)(jax.random.key(0), one)
+            assert state.grid.shape == (config.rows + 2, config.cols + 2)
+
+
+def test_agents_play_beyond_training(monkeypatch):
+    """An agent that goes down and right finds some Gems, and fewer on larger boards."""
+    config = boxworld.STANDARD.replace(rows=5, cols=6, max_length=1, max_distractors=0, traps=0)
+
+    def policy(params, observation):
+        batch = observation.shape[:-3]
+        return AgentOutput(jnp.broadcast_to(params, (*batch, 4)), jnp.zeros(batch))
+
+    player: Any = types.SimpleNamespace(policy=policy, params=jnp.asarray([0.0, 0, 1, 1]), config=config)
+    some = {name: measures.beyond(config)[name] for name in ("as in training", "larger boards")}
+    monkeypatch.setattr(measures, "beyond", lambda config: some)
+    found = measures.generalization(player, episodes=50, seed=2, cap=150)
+    assert [*found] == [*some]
+    for record, one in zip(found.values(), some.values(), strict=True):
+        for_boards, for_actions = jax.random.split(jax.random.key(2))
+        boards = jax.jit(boxworld.reset_batch, static_argnums=1)(for_boards, 50, one)
+        played = win_rates.play(policy, player.params, boards, one, for_actions, cap=150)
+        assert record["agent"]["solved"] == int(played.solved.sum()) / 50
+        assert record["agent"]["episodes"] == record["chance"]["episodes"] == 50
+        assert record["chance"] != record["agent"]
+        assert record["board"]["rows"] == one.rows
+        assert record["board"]["max_distractors"] == one.max_distractors
+    assert found["as in training"]["agent"]["solved"] > found["larger boards"]["agent"]["solved"] > 0
+    asked = []
+    monkeypatch.setattr(
+        win_rates, "play", lambda policy, *_, **given: asked.append((policy, given["greedy"])) or played
+    )
+    measures.generalization(player, episodes=50, seed=2, cap=150, greedy=True)
+    assert asked == [(policy, True), (measures.random_policy, False)] * 2
+
+
 def test_the_end_of_a_run_measures_every_seed_and_chance():
     """On the same boards for all: drawn from the training distribution, and as many of every type."""
     config = small(seed=7, board=BOARD, final_episodes=15, eval_episodes=60, eval_cap=90)
