@@ -194,8 +194,9 @@ def beyond(config: boxworld.BoxWorldConfig) -> dict[str, boxworld.BoxWorldConfig
     by one box, and one has two distractors more than the most in training.
     """
     larger = config.replace(rows=config.rows + 2, cols=config.cols + 2)
-    length, distractors = (int(getattr(config, f"max_{name}")) for name in ("length", "distractors"))
-    traps = (distractors + 2) * int(config.branch_length) + config.bridge_traps
+    names = ("max_length", "max_distractors", "branch_length")
+    length, distractors, branch = (int(getattr(config, name)) for name in names)
+    traps = (distractors + 2) * branch + config.bridge_traps
     return {
         "as in training": config,
         "larger boards": larger,
