@@ -169,6 +169,9 @@ class Config(runtime.RunConfig):
         held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them.
         decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
             constant ones.
+        first: preset of a run whose weights this one starts from. That run has this one's agent, board and
+            seeds, and is made before it, in `.first` below the workdir; "" for none.
+        first_steps: its number of iterations; 0 for the preset's.
     """
 
     experiment: ClassVar[str] = "boxworld"
@@ -201,6 +204,8 @@ class Config(runtime.RunConfig):
     matrix_lr: float = runtime.added(0.0)
     decay_steps: int = runtime.added(0)
     held_out: tuple[str, ...] = runtime.added(())
+    first: str = runtime.added("")
+    first_steps: int = runtime.added(0)
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also builds the agent and the board to surface their errors early."""
@@ -212,7 +217,7 @@ class Config(runtime.RunConfig):
         runtime.at_least("unroll", self.unroll, 2)
         for name in ("lr", "decay", "discount", "entropy_cost", "value_cost", "expert_share", "marks_cost"):
             runtime.at_least(name, getattr(self, name), 0)
-        for name in ("matrix_lr", "decay_steps"):
+        for name in ("matrix_lr", "decay_steps", "first_steps"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("clip", "epsilon"):
             if not getattr(self, name) > 0:
@@ -229,6 +234,10 @@ class Config(runtime.RunConfig):
         known = [type_name(puzzle) for puzzle in boxworld.puzzles(self.board.make())]
         for name in self.held_out:
             runtime.one_of("held_out", name, known)
+        if self.first:
+            if self.init_from:
+                raise ValueError(f"first: got {self.first!r}, expected '' with init_from={self.init_from!r}")
+            self.first_config().validate()
         jax.eval_shape(self.init_params, jax.random.key(0))
 
     def cpu_devices(self, cores: int, parts: int) -> int:
@@ -256,6 +265,14 @@ class Config(runtime.RunConfig):
     def hardly_evaluated(self) -> "Config":
         """See `RunConfig.hardly_evaluated`: an agent that has learned little takes as long as it may."""
         return dataclasses.replace(super().hardly_evaluated(), final_episodes=1, eval_episodes=1, eval_cap=1)
+
+    def first_config(self) -> "Config":
+        """Returns the config of the run before this one; raises ValueError for an unknown preset."""
+        runtime.one_of("first", self.first, ["demonstrations", "demonstrations_standard"])
+        first = get_config(self.first)
+        first = first.with_steps(self.first_steps or first.steps)
+        own = ("agent", "board", "seed", "seeds", "session_seconds", "tensorboard", "log")
+        return dataclasses.replace(first, **{name: getattr(self, name) for name in own})
 
     def practice(self) -> boxworld.BoxWorldConfig:
         """Returns the environment of imitation."""
@@ -356,6 +373,15 @@ def demonstrations_standard() -> Config:
     return dataclasses.replace(config, agent=agent, board=board, practice_bridges=-1.0)
 
 
+def demonstrations_then_rewards() -> Config:
+    """`demonstrations`, then the paper's IMPALA from there for 8.2e6 steps.
+
+    `--config.first=demonstrations_standard --config.board.world=standard` does so for the other world.
+    """
+    agent = demonstrations().agent
+    return dataclasses.replace(paper(), agent=agent, first="demonstrations", steps=400, log_every=10)
+
+
 def quick() -> Config:
     """Smoke run: a small simplicial agent on 5 x 6 boards with one key and one distractor, 40 steps at most.
 
@@ -393,4 +419,5 @@ get_config = runtime.Presets(
     burst=burst,
     demonstrations=demonstrations,
     demonstrations_standard=demonstrations_standard,
+    demonstrations_then_rewards=demonstrations_then_rewards,
 )

@@ -7,7 +7,11 @@ plots learning curves against steps and against time (with the published curves 
 paper's). An interrupted run resumes with the same trajectories.
 """
 
+import contextlib
+import dataclasses
 import functools
+import tempfile
+import time
 from pathlib import Path
 
 from experiments import runtime
@@ -15,6 +19,9 @@ from experiments.boxworld import measures
 from experiments.boxworld.config import Config
 from experiments.boxworld.engine import Impala, make_policy
 from experiments.runtime import chunks
+
+FIRST = ".first"
+"""Folder of the run named by `config.first`; hidden, since a run refuses a folder that has other files."""
 
 
 def main(
@@ -33,7 +40,9 @@ def main(
     """
     config.validate()
     result = train(config, workdir, parallel)
-    if workdir is not None and runtime.is_first() and runtime.can_draw():
+    # A session may end before this run begins: see `config.first`.
+    has_begun = workdir is not None and (Path(workdir) / "metrics.jsonl").exists()
+    if workdir is not None and has_begun and runtime.is_first() and runtime.can_draw():
         from experiments.boxworld import figures  # imported here: also a program, and `python -m` would warn
 
         figures.draw_run(Path(workdir), config, result.results)
@@ -41,7 +50,24 @@ def main(
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains the agents of all seeds without drawing figures."""
+    """Trains the agents of all seeds, after the run named by `config.first`, without drawing figures."""
+    if not config.first:
+        return _train(config, workdir, parallel)
+    with contextlib.ExitStack() as stack:
+        if workdir is None:
+            workdir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        began, first = time.monotonic(), config.first_config()
+        result = _train(first, workdir / FIRST, parallel)
+        if result.step < first.steps:  # the session is over
+            return result
+        config = dataclasses.replace(config, first="", first_steps=0, init_from=str(workdir / FIRST))
+        if config.session_seconds:
+            left = max(1e-3, config.session_seconds - (time.monotonic() - began))
+            config = dataclasses.replace(config, session_seconds=left)
+        return _train(config, workdir, parallel)
+
+
+def _train(config: Config, workdir: Path | None, parallel: str | runtime.Layout) -> runtime.FitResult:
     config = chunks.resolved(config, workdir, config.init_params)
     policy = make_policy(config)
     return runtime.loop(

@@ -123,12 +123,30 @@ def board(**fields):
         ({"decay": 1.5}, r"decay: got 1.5, expected at most 1"),
         ({"epsilon": 0.0}, r"epsilon: got 0.0, expected a value above 0"),
         ({"discount": 1.5}, r"discount: got 1.5, expected at most 1"),
+        ({"first": "quick"}, r"first: got 'quick', expected one of 'demonstrations', "),
+        ({"first": "demonstrations", "init_from": "run"}, r"first: got .*, expected '' with init_from='run'"),
+        ({"first_steps": -1}, r"first_steps: got -1, expected at least 0"),
         ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_config_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         small(**change).validate()
+
+
+def test_the_run_before_a_run():
+    """It has the agent, the board and the seeds, and its own method; a decay ends with it."""
+    config = dataclasses.replace(get_config("demonstrations_then_rewards"), seed=3, first_steps=70)
+    config.validate()
+    first = config.first_config()
+    expected = get_config("demonstrations").with_steps(70)
+    assert first == dataclasses.replace(expected, agent=config.agent, seed=3)
+    assert first.decay_steps == 70
+    assert dataclasses.replace(config, first_steps=0).first_config().steps == expected.with_steps(1000).steps
+    config = dataclasses.replace(config, board=BoardConfig(world="standard"), seeds=2)
+    assert config.first_config().board.world == "standard"
+    assert config.first_config().seeds == 2
+    assert config.learn_from == "rewards"
 
 
 def test_bounds_themselves_are_valid():

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_softmax
 
 from experiments.boxworld import demonstrations, train
-from experiments.boxworld.config import BoardConfig
+from experiments.boxworld.config import BoardConfig, Config
 from experiments.boxworld.engine import Impala
 from experiments.boxworld.load import load
 from simplicial import apply_with_entities, boxworld, rollout
@@ -263,7 +263,7 @@ def test_the_learner_of_a_run_learns_from_lessons():
 
 
 @pytest.mark.slow  # two programs to compile, and three evaluations
-def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path):
+def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path, monkeypatch):
     config = {"steps": 40, "log_every": 10, "checkpoint_every": 20}
     whole = train.train(taught(**config), tmp_path / "whole")
     train.train(taught(**{**config, "steps": 20}), tmp_path / "parts")
@@ -282,3 +282,16 @@ def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path):
     agents = {name: part for name, part in whole.params.items() if name != demonstrations.MARKS}
     jax.tree.map(np.testing.assert_array_equal, continued, agents)
     assert not all(jax.tree.leaves(jax.tree.map(lambda a, b: np.array_equal(a, b), after, agents)))
+
+    # In one run, interrupted in the second part; the first is not made again.
+    monkeypatch.setattr(Config, "first_config", lambda self: taught(steps=20, log_every=10, checkpoint_every=20))
+    both = {"seeds": 1, "first": "demonstrations"}
+    whole = train.main(small(**both), workdir=tmp_path / "both")
+    train.main(small(**both, steps=2), workdir=tmp_path / "in two")
+    began = (tmp_path / "in two" / train.FIRST / "summary.json").stat().st_mtime_ns
+    parts = train.main(small(**both), workdir=tmp_path / "in two")
+    assert whole.summary["params_sha256"] == parts.summary["params_sha256"]
+    assert (tmp_path / "in two" / train.FIRST / "summary.json").stat().st_mtime_ns == began
+    first = json.loads((tmp_path / "both" / train.FIRST / "summary.json").read_text())
+    assert (first["step"], whole.step) == (20, 4)
+    assert (tmp_path / "both" / "types.png").exists()

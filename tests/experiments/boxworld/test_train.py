@@ -1,6 +1,8 @@
 """The BoxWorld experiment as a user starts it: a run and its files, interruption."""
 
+import dataclasses
 import json
+import types
 
 import jax
 import numpy as np
@@ -54,6 +56,36 @@ def test_an_interrupted_run_continues_the_same_trajectories(boxworld_run, tmp_pa
     ]
     assert [line["step"] for line in lines[1]] == [2, 4]
     assert lines[0][1] == lines[1][1]
+
+
+def test_a_run_after_another(tmp_path, monkeypatch):
+    """The first is made below the workdir and continued there; both end with the session."""
+    made = []
+
+    def make(config, workdir, parallel):
+        made.append((config, workdir, parallel))
+        return types.SimpleNamespace(step=done.get(config.learn_from, config.steps))
+
+    monkeypatch.setattr(train, "_train", make)
+    config = small(seeds=1, first="demonstrations", first_steps=30, session_seconds=1000.0)
+    done = {"demonstrations": 20}
+    assert train.train(config, tmp_path, "shard_map").step == 20
+    assert made == [(config.first_config(), tmp_path / train.FIRST, "shard_map")]
+    done = {}
+    assert train.train(config, tmp_path, "jit").step == config.steps
+    assert made[1] == (config.first_config(), tmp_path / train.FIRST, "jit")
+    after, workdir, _ = made[2]
+    assert workdir == tmp_path
+    assert 900 < after.session_seconds < 1000
+    expected = small(seeds=1, init_from=str(tmp_path / train.FIRST))
+    assert dataclasses.replace(after, session_seconds=0.0) == expected
+    after.validate()
+    train.train(dataclasses.replace(config, session_seconds=0.0), None)
+    assert made[3][1].name == train.FIRST
+    assert made[4][0].init_from == str(made[3][1])
+    assert made[4][0].session_seconds == 0
+    train.train(small(), tmp_path)
+    assert made[5:] == [(small(), tmp_path, "jit")]
 
 
 def test_environments_differ_and_so_do_seeds():
