@@ -1,8 +1,8 @@
 """Learning from demonstrations: imitates the solver in the states that the learner itself visits (DAgger).
 
     python -m experiments.boxworld --config=demonstrations --workdir=DIR
-    python -m experiments.boxworld --config=demonstrations_then_rewards --workdir=DIR         # then IMPALA
-    python -m experiments.boxworld --config=paper --config.init_from=DIR --workdir=OTHER      # IMPALA from a run
+    python -m experiments.boxworld --config=demonstrations_then_rewards --workdir=DIR       # then IMPALA
+    python -m experiments.boxworld --config=paper --config.init_from=DIR --workdir=OTHER   # from a run
 
 The agent acts as in IMPALA, and every state that it visits is labelled with all optimal actions and with the
 discounted return of a shortest path (`boxworld.demonstrations`). Each label is used once: boards are free, so

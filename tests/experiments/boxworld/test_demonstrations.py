@@ -284,7 +284,8 @@ def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path, monkey
     assert not all(jax.tree.leaves(jax.tree.map(lambda a, b: np.array_equal(a, b), after, agents)))
 
     # In one run, interrupted in the second part; the first is not made again.
-    monkeypatch.setattr(Config, "first_config", lambda self: taught(steps=20, log_every=10, checkpoint_every=20))
+    first = {"steps": 20, "log_every": 10, "checkpoint_every": 20}
+    monkeypatch.setattr(Config, "first_config", lambda self: taught(**first))
     both = {"seeds": 1, "first": "demonstrations"}
     whole = train.main(small(**both), workdir=tmp_path / "both")
     train.main(small(**both, steps=2), workdir=tmp_path / "in two")
@@ -292,6 +293,6 @@ def test_an_interrupted_run_continues_and_impala_starts_from_it(tmp_path, monkey
     parts = train.main(small(**both), workdir=tmp_path / "in two")
     assert whole.summary["params_sha256"] == parts.summary["params_sha256"]
     assert (tmp_path / "in two" / train.FIRST / "summary.json").stat().st_mtime_ns == began
-    first = json.loads((tmp_path / "both" / train.FIRST / "summary.json").read_text())
-    assert (first["step"], whole.step) == (20, 4)
+    summary = json.loads((tmp_path / "both" / train.FIRST / "summary.json").read_text())
+    assert (summary["step"], whole.step) == (20, 4)
     assert (tmp_path / "both" / "types.png").exists()
