@@ -54,6 +54,8 @@ def card(folder: Path) -> str:
         raise ValueError(f"{folder}: no summary of a finished run: {error}") from error
     devices, versions = summary["devices"], summary["versions"]
     where = f"{devices['cpus']} CPU cores" if devices["platform"] == "cpu" else devices["kind"]
+    limits = experiment.card.limits
+    limits = limits(config) if callable(limits) else limits
     name, dash, dirty = (summary["commit"] or "unknown").partition("-")
     lines = [
         f"# {folder.name}: {experiment.card.title(config)}",
@@ -76,7 +78,7 @@ def card(folder: Path) -> str:
         f"commit {name[:12]}{dash}{dirty}, seed {config.seed} |",
         "| files | settings in `config.json`, metrics of the training in `metrics.jsonl` |",
         f"| SHA-256 of the parameters | {summary['params_sha256']} |",
-        f"| limitations | {experiment.card.limits} |",
+        f"| limitations | {limits} |",
         "",
         "Measured by the same program at the end of training:",
         "",

@@ -37,12 +37,12 @@ class Card:
     Attributes:
         title: returns a short description of the model from its config.
         data: source and licence of the data.
-        limits: limitations of the model.
+        limits: limitations of the model, or a function that returns them from its config.
     """
 
     title: Callable[[Any], str]
     data: str
-    limits: str
+    limits: str | Callable[[Any], str]
 
 
 @dataclasses.dataclass(frozen=True)

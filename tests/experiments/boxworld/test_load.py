@@ -1,12 +1,15 @@
 """Released agents: packed, loaded, trained on."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.boxworld import load
+from experiments.boxworld import EXPERIMENT, load
+from experiments.boxworld.config import BoardConfig, Config, get_config
 from experiments.boxworld.engine import Impala
 from experiments.runtime import packing
 from tests.experiments.boxworld.small import small
@@ -77,3 +80,22 @@ def test_what_is_not_there_is_named(workdir, tmp_path):
     (tmp_path / "config.json").write_text('{"task": "copy"}')
     with pytest.raises(ValueError, match="got field 'task', expected a field of Config"):
         load.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "title", "limits"),
+    [
+        (get_config("quick"), "a simplicial agent for a small BoxWorld", "A small board with one key"),
+        (get_config("demonstrations"), "a simplicial agent for bridge BoxWorld", "It imitates a solver"),
+        (get_config("paper_standard"), "a relational agent for BoxWorld", "with far fewer steps"),
+        (
+            Config(board=BoardConfig(max_length=2)),
+            "a simplicial agent for bridge BoxWorld",
+            "that differ from",
+        ),
+    ],
+)
+def test_a_card_says_what_an_agent_was_trained_on(config, title, limits):
+    card: Any = EXPERIMENT.card
+    assert card.title(config) == title
+    assert limits in card.limits(config)
