@@ -258,7 +258,7 @@ def test_a_path_comes_before_a_name(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_reported():
-    names = r"'boxworld/quick_relational', .*'mathematics/quick'$"
+    names = r"'boxworld/bridge_relational', .*'mathematics/quick'$"
     with pytest.raises(ValueError, match=rf"^weights: got 'x', expected a path or one of {names}"):
         registry.open_model("x")
 

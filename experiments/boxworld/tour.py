@@ -20,7 +20,11 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     shown = analysis.draw_episode(trained, directory / "episode", formats=("gif",))
     frames = result.step * config.frames_per_step
     is_own = trained.run == config
-    whose = "the agent trained here" if is_own else f"an agent after {trained.frames:.3g} steps"
+    whose = (
+        "the agent trained here" if is_own else f"a released {trained.name} after {trained.frames:.3g} steps"
+    )
+    # A relational agent has no virtual entities.
+    attention = shown.get("virtual_attention", shown["landmark_attention"])
     return runtime.Stop(
         title="2-simplicial Transformer: keys, locks and a box that must not be opened",
         meaning=(
@@ -33,10 +37,8 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
         rows=rows_of(result.results),
         figures={
             directory / "solved.png": "Fraction of training episodes solved, with 95% intervals.",
-            shown[
-                "episode.gif"
-            ]: f"An episode played by {whose}, with the attention of its virtual entities.",
-            shown["virtual_attention"]: "The same attention at four time steps, block 1.",
+            shown["episode.gif"]: f"An episode played by {whose}, with its attention.",
+            attention: "Its attention at four time steps, block 1.",
         },
         caveat=(
             "A smoke run, not the paper's environment: 5 x 6 boards, at most 40 steps, a small agent with "

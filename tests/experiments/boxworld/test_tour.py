@@ -49,18 +49,23 @@ def test_the_longest_run_of_the_papers_environment_is_shown(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_a_stop_shows_the_best_agent_or_the_one_trained_there(tmp_path, monkeypatch, is_own):
-    config, best = small(), tmp_path / "best"
-    shown, loaded = {"episode.gif": tmp_path / "e.gif", "virtual_attention": tmp_path / "v.png"}, []
+    """The best one here is relational: it has no virtual entities whose attention could be shown."""
+    config, best, loaded = small(), tmp_path / "best", []
+    shown = {"episode.gif": tmp_path / "e.gif", "landmark_attention": tmp_path / "l.png"}
+    if is_own:
+        shown["virtual_attention"] = tmp_path / "v.png"
     result = types.SimpleNamespace(step=10_000, train_seconds=12.4, results={"agent": FOUND})
     monkeypatch.setattr(tour, "main", lambda given, workdir: result)
     monkeypatch.setattr(tour, "best_weights", lambda: None if is_own else best)
-    trained = types.SimpleNamespace(run=config if is_own else small(steps=9), frames=1_234_567)
+    run = config if is_own else small(steps=9)
+    trained = types.SimpleNamespace(run=run, frames=1_234_567, name="relational agent")
     monkeypatch.setattr(tour.load, "load", lambda path: loaded.append(path) or trained)
     monkeypatch.setattr(analysis, "draw_episode", lambda *args, **kwargs: shown)
     stop = tour.tour_stop(tmp_path, config)
     assert loaded == [tmp_path if is_own else best]
     assert "1.6 million steps in 12 s" in stop.meaning  # 10,000 iterations of 160 steps
     assert stop.rows == tour.rows_of(result.results)
-    assert list(stop.figures) == [tmp_path / "solved.png", *shown.values()]
-    whose = "the agent trained here" if is_own else "an agent after 1.23e+06 steps"
+    attention = tmp_path / ("v.png" if is_own else "l.png")
+    assert list(stop.figures) == [tmp_path / "solved.png", tmp_path / "e.gif", attention]
+    whose = "the agent trained here" if is_own else "a released relational agent after 1.23e+06 steps"
     assert whose in stop.figures[shown["episode.gif"]]
