@@ -379,7 +379,8 @@ def demonstrations_then_rewards() -> Config:
     `--config.first=demonstrations_standard --config.board.world=standard` does so for the other world.
     """
     agent = demonstrations().agent
-    return dataclasses.replace(paper(), agent=agent, first="demonstrations", steps=400, log_every=10)
+    often = {"log_every": 10, "checkpoint_every": 50, "eval_every": 100}
+    return dataclasses.replace(paper(), agent=agent, first="demonstrations", steps=400, **often)
 
 
 def quick() -> Config:

@@ -76,7 +76,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     tour.make(out)
     page = read_page((out / "index.html").read_text())
     assert page.images == [
-        "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
+        "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/landmark_attention.png",
         "mathematics/learning.png", "mathematics/accuracy_interpolate.png", "mathematics/roles.png",
         "folnet_pretrain/loss_by_steps.png", "folnet_pretrain/loss_by_seconds.png",
         "folnet_pretrain/filled.png",
