@@ -58,6 +58,14 @@ def _of_kind(config: Config, kind: Kind) -> Config:
     return dataclasses.replace(config, agent=dataclasses.replace(config.agent, kind=kind))
 
 
+def _next_to_chance(curves: dict[str, Any], runs: Mapping[str, Sequence[Line]], **labels: str) -> Any:
+    """Draws fractions solved, and the random policy's mean over all runs as a line."""
+    chance = float(np.mean([line["measurements"]["chance"] for lines in runs.values() for line in lines]))
+    end = max(float(curve[0][-1]) for curve in curves.values())
+    curves = {**curves, "random policy": ([0, end], [chance, chance])}
+    return runtime.plots.curve_figure(curves, ylabel="solved", ylim=(0, 1), **labels)
+
+
 def _learning(runs: Mapping[str, Sequence[Line]]) -> Any:
     """Draws the fraction of training episodes solved, over the seeds of each agent."""
     curves: dict[str, Any] = {}
@@ -67,16 +75,8 @@ def _learning(runs: Mapping[str, Sequence[Line]]) -> Any:
         places = np.linspace(0.05, 1, 40) * min(curve["frames"][-1] for curve in found)
         rows = [np.interp(places, curve["frames"], curve["solved"]).tolist() for curve in found]
         curves[model] = (places / 1e6, *runtime.intervals.mean_band(rows))
-    chance = [line["measurements"]["chance"] for lines in runs.values() for line in lines]
-    end = max(float(parts[0][-1]) for parts in curves.values())
-    curves["random policy"] = ([0, end], [float(np.mean(chance))] * 2)
-    return runtime.plots.curve_figure(
-        curves,
-        title="quick: fraction of training episodes solved; mean over seeds, 95 %",
-        xlabel="environment steps / 10⁶",
-        ylabel="solved",
-        ylim=(0, 1),
-    )
+    title = "quick: fraction of training episodes solved; mean over seeds, 95 %"
+    return _next_to_chance(curves, runs, title=title, xlabel="environment steps / 10⁶")
 
 
 QUICK = Comparison(
@@ -158,16 +158,8 @@ def _imitating(runs: Mapping[str, Sequence[Line]]) -> Any:
         if len(runs) == 1:
             best = max(range(len(found)), key=lambda seed: found[seed]["validated"])
             curves["best on validation boards"] = (states, rows[best])
-    chance = float(np.mean([line["measurements"]["chance"] for lines in runs.values() for line in lines]))
-    end = max(float(curve[0][-1]) for curve in curves.values())
-    curves["random policy"] = ([0, end], [chance, chance])
-    return runtime.plots.curve_figure(
-        curves,
-        title="boards solved after imitation; mean over seeds, 95 %",
-        xlabel="states learned from / 10⁶",
-        ylabel="solved",
-        ylim=(0, 1),
-    )
+    title = "boards solved after imitation; mean over seeds, 95 %"
+    return _next_to_chance(curves, runs, title=title, xlabel="states learned from / 10⁶")
 
 
 def _types_solved(runs: Mapping[str, Sequence[Line]]) -> Any:

@@ -45,6 +45,7 @@ def test_mistakes_end_in_one_line(tmp_path):
         ),
         ("play.py",): "expected a terminal",
         ("play.py", "--env=bridge", "--length=4"): "max_length=4",
+        ("play.py", "--watch=nobody"): "weights: got 'nobody', expected a path or one of",
         ("play.py", "--env=standard", "--bridge=0.5"): "expected 0 for a Gem with one lock",
     }
     programs = [(f"{ROOT}/experiments/boxworld/{name}", *flags) for name, *flags in cases]
