@@ -58,12 +58,14 @@ def _of_kind(config: Config, kind: Kind) -> Config:
     return dataclasses.replace(config, agent=dataclasses.replace(config.agent, kind=kind))
 
 
-def _next_to_chance(curves: dict[str, Any], runs: Mapping[str, Sequence[Line]], **labels: str) -> Any:
+def _next_to_chance(
+    curves: dict[str, Any], runs: Mapping[str, Sequence[Line]], *, title: str, xlabel: str
+) -> Any:
     """Draws fractions solved, and the random policy's mean over all runs as a line."""
     chance = float(np.mean([line["measurements"]["chance"] for lines in runs.values() for line in lines]))
     end = max(float(curve[0][-1]) for curve in curves.values())
     curves = {**curves, "random policy": ([0, end], [chance, chance])}
-    return runtime.plots.curve_figure(curves, ylabel="solved", ylim=(0, 1), **labels)
+    return runtime.plots.curve_figure(curves, title=title, xlabel=xlabel, ylabel="solved", ylim=(0, 1))
 
 
 def _learning(runs: Mapping[str, Sequence[Line]]) -> Any:
