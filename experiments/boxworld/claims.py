@@ -146,8 +146,8 @@ def _pupil(
     )
 
 
-def _imitating(runs: Mapping[str, Sequence[Line]]) -> Any:
-    """Draws the fraction of boards solved against the number of states learned from.
+def _imitating(runs: Mapping[str, Sequence[Line]], after: str = "") -> Any:
+    """Draws the fraction of boards solved against the number of states learned from (`after` what, if any).
 
     If there is one model, the seed that solves most of the boards for validation is drawn apart.
     """
@@ -161,7 +161,7 @@ def _imitating(runs: Mapping[str, Sequence[Line]]) -> Any:
             best = max(range(len(found)), key=lambda seed: found[seed]["validated"])
             curves["best on validation boards"] = (states, rows[best])
     title = "boards solved after imitation; mean over seeds, 95 %"
-    return _next_to_chance(curves, runs, title=title, xlabel="states learned from / 10⁶")
+    return _next_to_chance(curves, runs, title=title, xlabel=f"states learned from{after} / 10⁶")
 
 
 def _types_solved(runs: Mapping[str, Sequence[Line]]) -> Any:
@@ -250,9 +250,19 @@ HELD_OUT_TYPES = Comparison(
 )
 
 _LONG = dataclasses.replace(
-    get_config("demonstrations"), steps=4000, decay_steps=4000, eval_every=500, final_episodes=300
+    get_config("demonstrations"),
+    steps=5000,
+    decay_steps=5000,
+    restarts=4,
+    restart_steps=200,
+    eval_every=500,
+    final_episodes=300,
 )
-"""4.1 million states: an hour for the relational agent on one core, two for the simplicial one."""
+"""Four starts of .2 million states, and 5.1 million states from the best of them.
+
+A first try without starts ended at .990 with seed 0 and at .938 with seed 1, which had the larger training
+loss from its first 200 iterations on.
+"""
 
 
 def _solved(name: str, config: Config, parameters: int) -> Comparison:
@@ -261,7 +271,8 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
         claims=(
             Claim(
                 id=f"boxworld.solved.{name}",
-                claim="after imitation, every seed solves .95 of fresh boards under the paper's rules",
+                claim="after imitation from the best of four starts, every seed solves .95 of fresh boards "
+                "under the paper's rules",
                 measure="fraction of 5,100 fresh boards solved within 400 steps",
                 value="solved",
                 tests=("threshold",),
@@ -279,9 +290,9 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
         ),
         models=(Model(config.agent.kind, config, parameters, config.steps),),
         measure=measure_imitation,
-        seeds=(0, 1, 2),
+        seeds=(10, 11, 12),
         figures=lambda runs: {
-            f"boxworld/solved_{name}": _imitating(runs),
+            f"boxworld/solved_{name}": _imitating(runs, after=", after the starts,"),
             f"boxworld/solved_{name}_types": _types_solved(runs),
         },
     )

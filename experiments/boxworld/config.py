@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from experiments import runtime
 from experiments.boxworld import demonstrations as demonstrations_lib
+from experiments.runtime.restarts import RestartsConfig
 from simplicial import Agent, boxworld
 
 ACTIONS = ("left", "up", "right", "down")
@@ -133,7 +134,7 @@ class BoardConfig:
 
 
 @dataclasses.dataclass
-class Config(runtime.RunConfig):
+class Config(RestartsConfig):
     """Configures an agent, its environment and its training; the defaults are the paper's settings.
 
     Attributes:
@@ -234,6 +235,13 @@ class Config(runtime.RunConfig):
         known = [type_name(puzzle) for puzzle in boxworld.puzzles(self.board.make())]
         for name in self.held_out:
             runtime.one_of("held_out", name, known)
+        if self.restarts > 1:
+            alone = {"learn_from": "demonstrations", "seeds": 1, "first": ""}
+            for name, wanted in alone.items():
+                if (value := getattr(self, name)) != wanted:
+                    raise ValueError(
+                        f"{name}: got {value!r}, expected {wanted!r} with restarts={self.restarts}"
+                    )
         if self.first:
             if self.init_from:
                 raise ValueError(f"first: got {self.first!r}, expected '' with init_from={self.init_from!r}")

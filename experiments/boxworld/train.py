@@ -12,13 +12,15 @@ import dataclasses
 import functools
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from experiments import runtime
 from experiments.boxworld import measures
 from experiments.boxworld.config import Config
 from experiments.boxworld.engine import Impala, make_policy
-from experiments.runtime import chunks
+from experiments.runtime import chunks, restarts
 
 FIRST = ".first"
 """Folder of the run named by `config.first`; hidden, since a run refuses a folder that has other files."""
@@ -50,31 +52,47 @@ def main(
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains the agents of all seeds, after the run named by `config.first`, without drawing figures."""
+    """Trains the agents, after several starts or the run named by `config.first`, without drawing figures."""
+    config.validate()
+    if config.restarts > 1:
+        return restarts.train(
+            config,
+            workdir,
+            lambda config, workdir, more: _train(config, workdir, parallel, more),
+            accuracy=lambda metrics: metrics["optimal"],
+        )
     if not config.first:
         return _train(config, workdir, parallel)
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         began, first = time.monotonic(), config.first_config()
-        result = _train(first, workdir / FIRST, parallel)
+        result = train(first, workdir / FIRST, parallel)
         if result.step < first.steps:  # the session is over
             return result
         config = dataclasses.replace(config, first="", first_steps=0, init_from=str(workdir / FIRST))
-        if config.session_seconds:
-            left = max(1e-3, config.session_seconds - (time.monotonic() - began))
-            config = dataclasses.replace(config, session_seconds=left)
-        return _train(config, workdir, parallel)
+        return _train(config.in_session(began), workdir, parallel)
 
 
-def _train(config: Config, workdir: Path | None, parallel: str | runtime.Layout) -> runtime.FitResult:
+def _train(
+    config: Config,
+    workdir: Path | None,
+    parallel: str | runtime.Layout,
+    more: Callable[[], dict[str, Any]] | None = dict,
+) -> runtime.FitResult:
+    """Trains from one start; `more` returns results to add; if it is None, nothing is measured."""
     config = chunks.resolved(config, workdir, config.init_params)
     policy = make_policy(config)
+
+    def conclude(params):
+        assert more is not None
+        return {**measures.conclude(config, policy, params), **more()}
+
     return runtime.loop(
         config,
         Impala(config, parallel),
-        evaluate=functools.partial(measures.overall, config, policy),
-        conclude=functools.partial(measures.conclude, config, policy),
+        evaluate=None if more is None else functools.partial(measures.overall, config, policy),
+        conclude=None if more is None else conclude,
         workdir=workdir,
         name=f"{config.board.world} BoxWorld, {config.agent.kind}",
     )

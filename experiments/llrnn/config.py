@@ -17,6 +17,7 @@ from experiments import runtime
 from experiments.llrnn import encoders
 from experiments.llrnn.encoders import Model
 from experiments.llrnn.parts import NONE, CellConfig, EncoderConfig, TaskOptions, set_fields
+from experiments.runtime.restarts import RestartsConfig
 from llrnn import model as models
 from llrnn import tasks
 from llrnn.cells.coupling import TABLE
@@ -32,7 +33,7 @@ def _kinds(params: Any) -> Any:
 
 
 @dataclasses.dataclass
-class Config(runtime.RunConfig):
+class Config(RestartsConfig):
     """Configures a task, a cell and its training.
 
     Attributes:
@@ -53,11 +54,6 @@ class Config(runtime.RunConfig):
             programs among mixtures: see `experiments.llrnn.measures.operator_lengths`.
         orthogonality: weight in the loss of the mean of |V^T V - 1|^2 / D over the operators. Orthogonal ones
             neither stretch nor shrink parts of the state, so that errors grow less with the length.
-        restarts: number of initialisations at most; the one with the least training loss continues for
-            `steps`. See `experiments.llrnn.restarts`.
-        restart_steps: updates of each, at most `steps` and a multiple of `log_every`; 0 with restarts=1.
-        restart_accuracy: training accuracy per symbol of a start, over its last log interval, after which no
-            other is made.
         hidden_outputs: dimension of y in equation (2.2); 0 omits that equation.
         unroll: number of a cell's steps unrolled per iteration of the compiled loop.
         eval_examples: sequences per length in an evaluation during training.
@@ -89,9 +85,6 @@ class Config(runtime.RunConfig):
     entropy: float = runtime.added(0.0)
     operator_length: float = runtime.added(0.0)
     orthogonality: float = runtime.added(0.0)
-    restarts: int = runtime.added(1)
-    restart_steps: int = runtime.added(0)
-    restart_accuracy: float = runtime.added(0.99)
     hidden_outputs: int = 0
     unroll: int = 1
     eval_examples: int = 256
@@ -114,28 +107,11 @@ class Config(runtime.RunConfig):
             "score_examples",
         ):
             runtime.at_least(name, getattr(self, name), 0)
-        self._check_restarts()
         for name in ("unroll", "eval_examples", "final_examples"):
             runtime.at_least(name, getattr(self, name), 1)
         self.check_cell()
         if self.has_baseline:
             self.for_baseline(max_seconds=0).check_cell()
-
-    def _check_restarts(self) -> None:
-        runtime.at_least("restarts", self.restarts, 1)
-        runtime.at_least("restart_accuracy", self.restart_accuracy, 0)
-        if self.restarts == 1:
-            return
-        if not 0 < self.restart_steps <= self.steps or self.restart_steps % self.log_every:
-            raise ValueError(
-                f"restart_steps: got {self.restart_steps}, expected a multiple of log_every={self.log_every} "
-                f"from 1 to steps={self.steps} with restarts={self.restarts}"
-            )
-        for name in ("init_from", "max_seconds"):
-            if getattr(self, name):
-                raise ValueError(
-                    f"{name}: got {getattr(self, name)!r}, expected none with restarts={self.restarts}"
-                )
 
     def check_cell(self) -> None:
         """Traces the model on the task's shapes without computing; raises ValueError if they do not fit."""
@@ -163,11 +139,6 @@ class Config(runtime.RunConfig):
     def make_task(self) -> tasks.Task:
         """Builds the task with its overrides."""
         return tasks.make(self.task, **set_fields(self.task_options))
-
-    @property
-    def further_steps(self) -> int:
-        """Updates of all starts, if there are several."""
-        return self.restarts * self.restart_steps if self.restarts > 1 else 0
 
     @property
     def model_name(self) -> str:

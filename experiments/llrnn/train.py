@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import optax
 
 from experiments import runtime
-from experiments.llrnn import figures, measures, restarts
+from experiments.llrnn import figures, measures
 from experiments.llrnn.config import Config
+from experiments.runtime import restarts
 from experiments.runtime.training import Program, Task
 from llrnn import tasks
 
@@ -58,21 +59,21 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     if config.restarts == 1:
         return _fit(config, workdir, parallel)
     config.validate()
-
-    def fit(config: Config, workdir: Path, more: Callable[[], dict[str, Any]]) -> runtime.FitResult:
-        return _fit(config, workdir, parallel, more, measured=workdir.parent.name != restarts.STARTS)
-
-    return restarts.train(config, workdir, fit)
+    return restarts.train(
+        config,
+        workdir,
+        lambda config, workdir, more: _fit(config, workdir, parallel, more),
+        accuracy=lambda metrics: 1 - metrics["error"],
+    )
 
 
 def _fit(
     config: Config,
     workdir: Path | None,
     parallel: str | runtime.Layout,
-    more: Callable[[], dict[str, Any]] = dict,
-    measured: bool = True,
+    more: Callable[[], dict[str, Any]] | None = dict,
 ) -> runtime.FitResult:
-    """Trains one cell from one start; `more` returns results to add; without `measured` there are none."""
+    """Trains one cell from one start; `more` returns results to add; if it is None, nothing is measured."""
     task = config.make_task()
     model = config.make_model(task)
     training = make_training(config)
@@ -84,6 +85,7 @@ def _fit(
         return {name: counts["wrong"] / counts["symbols"] for name, counts in errors(params).items()}
 
     def conclude(params):
+        assert more is not None
         results: dict[str, Any] = {name: measures.summarize(counts) for name, counts in final(params).items()}
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = measures.score(task, model, params, config.score_examples)
@@ -98,8 +100,8 @@ def _fit(
         loss=training.loss,
         sample=training.sample,
         optimizer=training.optimizer,
-        evaluate=evaluate if measured else None,
-        conclude=conclude if measured else None,
+        evaluate=None if more is None else evaluate,
+        conclude=None if more is None else conclude,
         workdir=workdir,
         parallel=parallel,
         name=f"{config.task}, {config.model_name}",

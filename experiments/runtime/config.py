@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import time
 import types
 import typing
 from collections.abc import Callable
@@ -158,6 +159,17 @@ class RunConfig:
     def with_steps(self, steps: int) -> Self:
         """Returns a copy with so many updates; an override moves a schedule that ends with the run along."""
         return dataclasses.replace(self, steps=steps)
+
+    def in_session(self, began: float) -> Self:
+        """Returns a copy that ends with the session; it makes a log interval even when that is over.
+
+        Args:
+            began: the value of `time.monotonic()` from which `session_seconds` counts.
+        """
+        if not self.session_seconds:
+            return self
+        left = max(1e-3, self.session_seconds - (time.monotonic() - began))
+        return dataclasses.replace(self, session_seconds=left)
 
     def hardly_evaluated(self) -> Self:
         """Returns a copy for measurements of training: not evaluated on the way, and briefly at the end."""

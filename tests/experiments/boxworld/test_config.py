@@ -100,6 +100,10 @@ def board(**fields):
     return {"board": dataclasses.replace(BoardConfig(), **fields)}
 
 
+def starts(**fields):
+    return {"restarts": 2, "restart_steps": small().log_every, **fields}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -125,6 +129,10 @@ def board(**fields):
         ({"discount": 1.5}, r"discount: got 1.5, expected at most 1"),
         ({"first": "quick"}, r"first: got 'quick', expected one of 'demonstrations', "),
         ({"first": "demonstrations", "init_from": "run"}, r"first: got .*, expected '' with init_from='run'"),
+        ({"restarts": 2}, r"restart_steps: got 0, expected a multiple of log_every=\d+ from 1 to steps="),
+        (starts(), r"learn_from: got 'rewards', expected 'demonstrations' with restarts=2"),
+        (starts(learn_from="demonstrations", seeds=2), r"seeds: got 2, expected 1 with restarts=2"),
+        (starts(learn_from="demonstrations", seeds=1, first="x"), r"first: got 'x', expected '' with"),
         ({"first_steps": -1}, r"first_steps: got -1, expected at least 0"),
         ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),
     ],

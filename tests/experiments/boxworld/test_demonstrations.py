@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from experiments import runtime
 from experiments.boxworld import demonstrations, train
 from experiments.boxworld.config import BoardConfig, Config
 from experiments.boxworld.engine import Impala
@@ -260,6 +262,29 @@ def test_the_learner_of_a_run_learns_from_lessons():
     _, report = jax.eval_shape(lambda state: run.learner.iterate_many(state, 1, seeds=True), state)
     assert isinstance(report.losses, demonstrations.Losses)
     assert report.losses.optimal.shape == (1, 1, 2)  # seeds, iterations, updates
+
+
+def test_the_best_of_several_starts_continues(tmp_path, monkeypatch):
+    """Starts are not measured, and end with their training accuracy, the probability of optimal actions."""
+    seen: list[Any] = []
+
+    def loop(config, engine, *, evaluate, conclude, workdir, name):
+        seen.append((config, workdir, evaluate))
+        loss = {0: 2.0, 1_000_000: 1.0}[config.seed] if conclude is None else 0.5
+        results = {} if conclude is None else conclude(None)
+        return runtime.FitResult(None, None, config.steps, {"loss": loss, "optimal": 0.5}, results, 1.0, {})
+
+    monkeypatch.setattr(runtime, "loop", loop)
+    monkeypatch.setattr(train.measures, "conclude", lambda *_: {"agent": {}})
+    config = taught(steps=40, log_every=10, checkpoint_every=20, restarts=2, restart_steps=10, decay_steps=40)
+    results = train.train(config, tmp_path).results
+    assert [start["accuracy"] for start in results["starts"]] == [0.5, 0.5]
+    assert (results["agent"], results["best_start"], results["success_rate"]) == ({}, 1, 0)
+    (first, _, none), _, (last, where, evaluate) = seen
+    assert (first.steps, first.decay_steps, none, where) == (10, 40, None, tmp_path)
+    assert (last.steps, last.decay_steps, last.init_from) == (40, 40, str(tmp_path / ".starts" / "1"))
+    assert last.init_optimizer
+    assert evaluate is not None
 
 
 @pytest.mark.slow  # two programs to compile, and three evaluations

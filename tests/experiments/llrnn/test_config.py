@@ -16,7 +16,7 @@ from experiments.llrnn.parts import CellConfig, EncoderConfig, TaskOptions
 from experiments.runtime import releasing
 from llrnn import cells, logic, tasks
 from llrnn import model as models
-from tests.experiments.llrnn.small import short
+from tests.experiments.llrnn.small import LEARNED, short
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -273,7 +273,10 @@ def cell(**fields):
         ({"optimizer": "adamw"}, r"optimizer: got 'adamw', expected one of 'adam', 'rmsprop', 'sgd'"),
         *(
             ({name: -1}, rf"{name}: got -1, expected at least 0")
-            for name in ("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples")
+            for name in (
+                *("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples"),
+                *("entropy", "operator_length", "orthogonality"),
+            )
         ),
         *(
             ({name: 0}, rf"{name}: got 0, expected at least 1")
@@ -285,6 +288,14 @@ def cell(**fields):
 def test_a_mistake_in_a_config_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         short(**change).validate()
+
+
+@pytest.mark.parametrize("name", ["operator_length", "orthogonality"])
+def test_a_cell_without_operators_has_no_price_of_operators(name):
+    weight: dict[str, Any] = {name: 0.1}
+    config = dataclasses.replace(LEARNED, cell=CellConfig(name="elman", features=2), **weight)
+    with pytest.raises(ValueError, match=rf"{name}: got 0\.1, expected 0 with 'elman', which has no"):
+        config.validate()
 
 
 def test_every_cell_by_name_has_a_config():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.llrnn import load, measures
+from experiments.llrnn.config import get_config
 from experiments.llrnn.parts import CellConfig
 from llrnn import model as models
 from llrnn import tasks
@@ -200,3 +201,31 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
         mask = np.asarray(batch.mask)
         shares.append(np.mean(np.asarray(batch.targets)[mask] == 0))
     assert measures.score(task, model, params, 20, range(62, 67)) == pytest.approx(np.mean(shares))
+
+
+def test_the_program_of_the_table_is_named_in_the_results():
+    """Of known parameters; another cell or task has none."""
+    task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
+    config = dataclasses.replace(solved.CONFIG, cell=cell)
+    params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
+    found = measures.learned_numerals(config.make_model(task), task, params)["powers"]
+    assert (found.powers, found.agreement) == ((0, 1, 2, 3), 1)
+    words = tasks.make("word_problem")
+    assert measures.learned_numerals(config.make_model(task), words, params) == {}
+    assert measures.learned_numerals(solved.CONFIG.make_model(task), task, params) == {}
+
+
+def test_both_programs_of_the_nested_loop_are_named():
+    """The first up to the orders of the operators a, the second up to those of b a^m."""
+    config = get_config("learned_coupling_composed")
+    task = config.make_task()
+    turned = 9 * np.eye(4, dtype=np.float32)[[0, 3, 2, 1]]
+    params = {"cell": {"m_table": {"kernel": turned[[0, 3, 2, 1]]}, "n_table": {"kernel": turned}}}
+    found = measures.learned_numerals(config.make_model(task), task, params)
+    assert list(found) == ["m", "n"]
+    assert (found["m"].powers, found["m"].agreement) == ((0, 1, 2, 3), 1)
+    assert found["n"].numerals == (0, 3, 2, 1)
+    assert found["n"].agreement < 0.9
+    assert isinstance(task, tasks.NestedPowers)
+    orders = task.elements.element_orders()
+    assert found["m"].modulus == np.lcm.reduce(orders[list(task.operator_elements[:6])])

@@ -17,7 +17,7 @@ from experiments.llrnn import load, measures, train
 from experiments.llrnn.parts import CellConfig, TaskOptions
 from tests import on_devices
 from tests.experiments.llrnn import solved
-from tests.experiments.llrnn.small import short
+from tests.experiments.llrnn.small import LEARNED, short
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -215,17 +215,48 @@ def test_eight_devices_train_as_one_in_all_modes():
 
 
 def test_a_config_with_restarts_has_starts_that_are_not_measured(tmp_path, monkeypatch):
+    """Their accuracy is per symbol."""
     fitted = []
-    monkeypatch.setattr(
-        train, "_fit", lambda config, workdir, *_, measured: fitted.append((workdir, measured))
-    )
+    monkeypatch.setattr(train, "_fit", lambda config, workdir, parallel, more: fitted.append((workdir, more)))
 
-    def search(config, workdir, fit):
-        for path in (workdir / train.restarts.STARTS / "0", workdir):
-            fit(config, path, dict)
-        return config, workdir
+    def search(config, workdir, fit, *, accuracy):
+        fit(config, workdir / "start", None)
+        fit(config, workdir, dict)
+        return config, workdir, accuracy({"error": 0.25})
 
     monkeypatch.setattr(train.restarts, "train", search)
     config = short(restarts=2, restart_steps=2, steps=4, log_every=2)
-    assert train.train(config, tmp_path) == (config, tmp_path)
-    assert fitted == [(tmp_path / train.restarts.STARTS / "0", False), (tmp_path, True)]
+    assert train.train(config, tmp_path) == (config, tmp_path, 0.75)
+    assert fitted == [(tmp_path / "start", None), (tmp_path, dict)]
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_prices_of_operators_are_added_to_the_loss():
+    """With their weights, once per scored symbol; a baseline after the run has none."""
+    weighted = dataclasses.replace(LEARNED, operator_length=0.25, orthogonality=0.5)
+    task = train.make_training(LEARNED)
+
+    @jax.jit
+    def computed(key):
+        assert task.sample is not None
+        params, batch = task.init(key), task.sample(key, 0)
+        losses = (each.loss(params, batch, key) for each in (task, train.make_training(weighted)))
+        model = LEARNED.make_model(LEARNED.make_task())
+        return *losses, measures.operator_lengths(model, params), measures.orthogonality(model, params)
+
+    plain, found, lengths, defects = computed(jax.random.key(0))
+    added = (found.numerator - plain.numerator) / found.denominator
+    np.testing.assert_allclose(added, 0.25 * lengths + 0.5 * defects, rtol=1e-4)
+    for name, wanted in (("operator_length", lengths), ("orthogonality", defects)):
+        mean, count = found.metrics[name]
+        np.testing.assert_allclose(mean / count, wanted, rtol=1e-5)
+        assert wanted > 0.01
+        assert name not in plain.metrics
+    baseline = weighted.for_baseline(1.0)
+    assert (baseline.operator_length, baseline.orthogonality, baseline.entropy) == (0, 0, 0)
+
+
+def test_a_cell_without_commands_has_no_entropy():
+    config = dataclasses.replace(LEARNED, cell=CellConfig(name="elman", features=2))
+    with pytest.raises(ValueError, match="entropy: got a weight above 0, expected 0 for a cell"):
+        train.train(config, None)

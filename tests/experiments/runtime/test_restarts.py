@@ -1,36 +1,22 @@
 """Restarts within one run: which starts are made, which one continues, what is reported, and resuming."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.llrnn import measures, restarts, train
-from experiments.llrnn.config import Config, get_config
-from experiments.llrnn.parts import CellConfig, TaskOptions
-from experiments.llrnn.restarts import SEEDS_APART, STARTS
-from llrnn import tasks
-from tests.experiments.llrnn import solved
-from tests.experiments.llrnn.small import short
+from experiments.llrnn import train
+from experiments.llrnn.config import Config
+from experiments.runtime import restarts
+from experiments.runtime.restarts import SEEDS_APART, STARTS
+from tests.experiments.llrnn.small import LEARNED
 
-SMALL = short(
-    task="group_powers",
-    task_options=TaskOptions(
-        group="S3", powers=3, operators=3, held_out=2, train_lengths=(1, 3), test_lengths=(3,)
-    ),
-    cell=CellConfig(
-        name="higher_order", features=4, update="linear", normalize=True, coupling="table", max_power=2
-    ),
-    entropy=0.1,
-    restarts=3,
-    restart_steps=2,
-    seed=5,
-)
+SMALL = dataclasses.replace(LEARNED, restarts=3, restart_steps=2)
+search = functools.partial(restarts.train, accuracy=lambda metrics: 1 - metrics["error"])
 
 
 class Fits:
@@ -41,7 +27,7 @@ class Fits:
 
     def __call__(self, config: Config, workdir: Path, more: Any) -> runtime.FitResult:
         self.calls.append((config, workdir))
-        if workdir.parent.name != STARTS:
+        if more is not None:
             return runtime.FitResult(None, None, config.steps, {}, more(), 2.0, {})
         end = self.ends[int(workdir.name)]
         if end is None:
@@ -53,7 +39,7 @@ class Fits:
 def test_the_start_of_least_loss_continues_whatever_its_accuracy(tmp_path):
     """With its optimizer's state; the starts have seeds of their own and no evaluation."""
     fits = Fits((0.5, 0.2), (0.25, 0.5), (0.75, 0.1))
-    found = restarts.train(dataclasses.replace(SMALL, checkpoint_every=4), tmp_path, fits)
+    found = search(dataclasses.replace(SMALL, checkpoint_every=4), tmp_path, fits)
     *starts, (last, where) = fits.calls
     results = found.results
     assert found.train_seconds == 3 * 0.5 + 2
@@ -72,7 +58,7 @@ def test_no_start_follows_a_success(tmp_path):
     """The bar is inclusive; the rate counts the starts that were made; one that diverged is a failure."""
     config = dataclasses.replace(SMALL, restart_accuracy=0.875, restarts=4)
     fits = Fits((0.9, 0.6), None, (0.8, 0.125), (0.1, 0.0))
-    results = restarts.train(config, tmp_path, fits).results
+    results = search(config, tmp_path, fits).results
     assert len(fits.calls) == 4
     assert results["success_rate"] == pytest.approx(1 / 3)
     assert results["best_start"] == 2
@@ -83,14 +69,14 @@ def test_no_start_follows_a_success(tmp_path):
 def test_all_starts_diverge(tmp_path):
     """The last one's error is raised; not if one of them did not diverge."""
     with pytest.raises(runtime.NonFiniteLoss, match="the loss is nan at step 1"):
-        restarts.train(SMALL, tmp_path, Fits(None, None, None))
-    assert restarts.train(SMALL, tmp_path, Fits((0.5, 0.2), None, None)).results["best_start"] == 0
+        search(SMALL, tmp_path, Fits(None, None, None))
+    assert search(SMALL, tmp_path, Fits((0.5, 0.2), None, None)).results["best_start"] == 0
 
 
 def test_the_end_of_a_session_ends_the_starts(tmp_path):
     """What is left of its time is handed on, and the unfinished start is returned, of too few steps."""
     fits = Fits((0.9, 0.6), (0.8, 0.5), stop_at=1)
-    result = restarts.train(dataclasses.replace(SMALL, session_seconds=100.0), tmp_path, fits)
+    result = search(dataclasses.replace(SMALL, session_seconds=100.0), tmp_path, fits)
     assert (result.step, len(fits.calls)) == (1, 2)
     seconds = [config.session_seconds for config, _ in fits.calls]
     assert 100 >= seconds[0] > seconds[1] > 90
@@ -111,86 +97,14 @@ def test_starts_may_be_as_short_as_a_step_and_as_long_as_the_run():
         ({"init_from": "runs/x"}, "init_from: got 'runs/x', expected none with restarts=3"),
         ({"max_seconds": 2.0}, r"max_seconds: got 2\.0, expected none with restarts=3"),
         ({"restart_accuracy": -1.0}, r"restart_accuracy: got -1\.0, expected at least 0"),
-        ({"entropy": -1.0}, r"entropy: got -1\.0, expected at least 0"),
-        ({"operator_length": -1.0}, r"operator_length: got -1\.0, expected at least 0"),
-        ({"orthogonality": -1.0}, r"orthogonality: got -1\.0, expected at least 0"),
     ],
 )
 def test_a_mistake_is_named(change, message):
     config = dataclasses.replace(SMALL, **change)
     with pytest.raises(ValueError, match=message):
         config.validate()
-    if config.restarts != 1:
-        with pytest.raises(ValueError, match=message):  # before the first start
-            train.train(config, None)
-
-
-@pytest.mark.usefixtures("compiled_quickly")
-def test_prices_of_operators_are_added_to_the_loss():
-    """With their weights, once per scored symbol; a baseline after the run has none."""
-    weighted = dataclasses.replace(SMALL, operator_length=0.25, orthogonality=0.5)
-    task = train.make_training(SMALL)
-
-    @jax.jit
-    def computed(key):
-        assert task.sample is not None
-        params, batch = task.init(key), task.sample(key, 0)
-        losses = (each.loss(params, batch, key) for each in (task, train.make_training(weighted)))
-        model = SMALL.make_model(SMALL.make_task())
-        return *losses, measures.operator_lengths(model, params), measures.orthogonality(model, params)
-
-    plain, found, lengths, defects = computed(jax.random.key(0))
-    added = (found.numerator - plain.numerator) / found.denominator
-    np.testing.assert_allclose(added, 0.25 * lengths + 0.5 * defects, rtol=1e-4)
-    for name, wanted in (("operator_length", lengths), ("orthogonality", defects)):
-        mean, count = found.metrics[name]
-        np.testing.assert_allclose(mean / count, wanted, rtol=1e-5)
-        assert wanted > 0.01
-        assert name not in plain.metrics
-    baseline = weighted.for_baseline(1.0)
-    assert (baseline.operator_length, baseline.orthogonality, baseline.entropy) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("name", ["operator_length", "orthogonality"])
-def test_a_cell_without_operators_has_no_price_of_operators(name):
-    weight: dict[str, Any] = {name: 0.1}
-    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), **weight)
-    with pytest.raises(ValueError, match=rf"{name}: got 0\.1, expected 0 with 'elman', which has no"):
-        config.validate()
-
-
-def test_a_cell_without_commands_has_no_entropy():
-    config = dataclasses.replace(SMALL, cell=CellConfig(name="elman", features=2), restarts=1)
-    with pytest.raises(ValueError, match="entropy: got a weight above 0, expected 0 for a cell"):
+    with pytest.raises(ValueError, match=message):  # before the first start
         train.train(config, None)
-
-
-def test_the_program_of_the_table_is_named_in_the_results():
-    """Of known parameters; another cell or task has none."""
-    task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
-    config = dataclasses.replace(solved.CONFIG, cell=cell)
-    params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
-    found = measures.learned_numerals(config.make_model(task), task, params)["powers"]
-    assert (found.powers, found.agreement) == ((0, 1, 2, 3), 1)
-    words = tasks.make("word_problem")
-    assert measures.learned_numerals(config.make_model(task), words, params) == {}
-    assert measures.learned_numerals(solved.CONFIG.make_model(task), task, params) == {}
-
-
-def test_both_programs_of_the_nested_loop_are_named():
-    """The first up to the orders of the operators a, the second up to those of b a^m."""
-    config = get_config("learned_coupling_composed")
-    task = config.make_task()
-    turned = 9 * np.eye(4, dtype=np.float32)[[0, 3, 2, 1]]
-    params = {"cell": {"m_table": {"kernel": turned[[0, 3, 2, 1]]}, "n_table": {"kernel": turned}}}
-    found = measures.learned_numerals(config.make_model(task), task, params)
-    assert list(found) == ["m", "n"]
-    assert (found["m"].powers, found["m"].agreement) == ((0, 1, 2, 3), 1)
-    assert found["n"].numerals == (0, 3, 2, 1)
-    assert found["n"].agreement < 0.9
-    assert isinstance(task, tasks.NestedPowers)
-    orders = task.elements.element_orders()
-    assert found["m"].modulus == np.lcm.reduce(orders[list(task.operator_elements[:6])])
 
 
 @pytest.mark.slow  # nine sessions; the tests above are its witnesses by default
