@@ -233,7 +233,7 @@ class Comparison:
         for claim in self.claims:
             if claim.budget not in model.budgets:
                 raise ValueError(f"{where}: steps: got {model.steps}, expected the budget {claim.budget!r}")
-        least = min(*self.seeds, *self.search_seeds)  # configs require seeds of at least 0, and no more
+        least = min(self.seeds + self.search_seeds)  # configs require seeds of at least 0, and no more
         for settings in model.search:
             model.configured(settings, least, max(model.budgets.values()))
         if model is ours or not model.compared:

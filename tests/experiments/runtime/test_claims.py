@@ -75,6 +75,14 @@ def test_a_baseline_that_is_only_reported_decides_nothing():
     assert claims.verdict(found) is True
 
 
+def test_one_seed_is_enough():
+    """If nothing is searched and no seeds are compared."""
+    whole = claimed.comparison()
+    models = tuple(dataclasses.replace(model, search=({},)) for model in whole.models)
+    alone = {"seeds": (0,), "search_seeds": (), "search_by": "", "claims": whole.claims[1:]}
+    dataclasses.replace(whole, models=models, **alone).check()
+
+
 def test_pairs_are_seeds():
     """Differences are of equal seeds, those that both have."""
     found = line([3.0, 5.0, 9.0], [8.89, 4.88], tests=["paired"])
