@@ -1,6 +1,7 @@
 """Learning from demonstrations: imitates the solver in the states that the learner itself visits (DAgger).
 
     python -m experiments.boxworld --config=demonstrations --workdir=DIR
+    python -m experiments.boxworld --config=demonstrations_long --workdir=DIR              # from four starts
     python -m experiments.boxworld --config=demonstrations_then_rewards --workdir=DIR       # then IMPALA
     python -m experiments.boxworld --config=paper --config.init_from=DIR --workdir=OTHER   # from a run
 
