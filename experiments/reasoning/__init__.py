@@ -1,4 +1,4 @@
-"""Models of pairs on tasks that ask for relations: language modelling, and distances in graphs."""
+"""Models of pairs on tasks that ask for relations, and a suite of tasks and models."""
 
 from experiments import runtime
 from experiments.reasoning import claims, train
@@ -6,6 +6,8 @@ from experiments.reasoning.config import BRIDGES, DISTANCES, Config, get_config
 
 
 def _title(config: Config) -> str:
+    if config.model:
+        return f"a {config.model} of the reasoning suite for {config.task}"
     if config.task == DISTANCES:
         return f"a FOLNet with the operators {config.operators} for distances in graphs"
     if config.task == BRIDGES:
@@ -24,8 +26,8 @@ EXPERIMENT = runtime.Experiment(
     card=runtime.Card(
         title=_title,
         data="Of language models: the language reference included with Python 3 (`pydoc_data.topics`; Python "
-        "Software Foundation License). Graphs and boards are drawn at random.",
-        limits="Half a million characters of one kind of text, or graphs or boards of one kind; a language "
+        "Software Foundation License). All other problems are drawn at random.",
+        limits="Half a million characters of one kind of text, or problems of one kind; a language "
         "model writes nothing useful.",
     ),
     claims=claims.CLAIMS,

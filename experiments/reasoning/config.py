@@ -9,6 +9,9 @@ from typing import ClassVar, Final, Literal
 import optax
 
 from experiments import runtime
+from experiments.reasoning.models import MODELS
+from experiments.reasoning.tasks import TASKS
+from experiments.reasoning.tasks.paths import NAMES
 from experiments.reasoning.text import BYTES
 from folnet import FOLNetConfig
 from simplicial import SimplicialDecoder
@@ -16,8 +19,6 @@ from simplicial import SimplicialDecoder
 LANGUAGE: Final = "language"
 DISTANCES: Final = "distances"
 BRIDGES: Final = "bridges"
-NAMES = 48
-"""The number of names of nodes, and so the most nodes of a graph."""
 
 
 @dataclasses.dataclass
@@ -28,6 +29,8 @@ class Config(runtime.RunConfig):
         task: "language": a language model learns the bytes of the language reference that comes with Python.
             "distances": a FOLNet in loops learns the lengths of shortest paths in graphs (`graphs`).
             "bridges": the trunk of an agent learns which box of bridge BoxWorld is the bridge (`bridges`).
+            Any other: a task of the suite (`tasks.TASKS`) with any of its models.
+        model: a model of the suite (`models.MODELS`); "" for the tasks named above, which have their own.
         every: blocks `every`, 2 * `every`, ... attend to pairs (Roy et al. 2025: 4); 0 for none.
         features: size of an embedding.
         num_layers: number of blocks.
@@ -56,7 +59,7 @@ class Config(runtime.RunConfig):
     experiment: ClassVar[str] = "reasoning"
     size_fields: ClassVar[tuple[str, ...]] = (
         *("every", "features", "num_layers", "num_heads", "hidden", "window1", "window2", "logit", "length"),
-        *("task", "operators", "relations", "loops"),
+        *("task", "model", "operators", "relations", "loops"),
         *("virtual_entities", "pair_features", "pair_logit", "bilinear", "input_centre", "input_scale"),
     )
 
@@ -74,7 +77,8 @@ class Config(runtime.RunConfig):
     schedule_steps: int = 1000
     weight_decay: float = 0.1
     clip: float = 1.0
-    task: Literal["language", "distances", "bridges"] = runtime.added("language")
+    task: str = runtime.added("language")
+    model: str = runtime.added("")
     operators: str = runtime.added("jmc.atp")
     relations: int = runtime.added(16)
     loops: int = runtime.added(4)
@@ -88,7 +92,8 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """See `RunConfig.validate`."""
         super().validate()
-        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES, BRIDGES))
+        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES, BRIDGES, *TASKS))
+        self._check_model()
         for name in (
             "features",
             "num_layers",
@@ -115,6 +120,18 @@ class Config(runtime.RunConfig):
         if self.task == BRIDGES:
             runtime.one_of("pair_logit", self.pair_logit, ("unsigned", "trilinear"))
             runtime.at_least("features", self.features, 3)  # two hold the position
+
+    def _check_model(self) -> None:
+        if self.task not in TASKS:
+            if self.model:
+                raise ValueError(f"model: got {self.model!r}, expected '' with task={self.task!r}")
+            return
+        fits = [name for name, model in MODELS.items() if TASKS[self.task].kind in model.kinds]
+        runtime.one_of("model", self.model, fits)
+        if self.features % self.num_heads:
+            raise ValueError(
+                f"num_heads: got {self.num_heads}, expected a divisor of features={self.features}"
+            )
 
     def make_model(self) -> SimplicialDecoder:
         """Builds the language model."""
@@ -192,6 +209,29 @@ def distances() -> Config:
     )
 
 
+def suite() -> Config:
+    """One run of the suite, a pre-LN Transformer on Match3; about a minute on one core.
+
+    `--config.task=TASK --config.model=MODEL` for any other; see `tasks.TASKS` and `models.MODELS`.
+    """
+    return Config(
+        task="match3",
+        model="transformer",
+        steps=1000,
+        schedule_steps=1000,
+        batch_size=64,
+        log_every=100,
+        checkpoint_every=500,
+        eval_every=500,
+        features=48,
+        num_layers=2,
+        num_heads=4,
+        hidden=128,
+        lr=2e-3,
+        weight_decay=0.0,
+    )
+
+
 def bridges() -> Config:
     """The trunk of the paper's simplicial agent on 600,000 boards; about 7 minutes on one core.
 
@@ -216,4 +256,6 @@ def bridges() -> Config:
     )
 
 
-get_config = runtime.Presets(quick=quick, dot_product=dot_product, distances=distances, bridges=bridges)
+get_config = runtime.Presets(
+    quick=quick, dot_product=dot_product, distances=distances, bridges=bridges, suite=suite
+)

@@ -1,9 +1,6 @@
-"""Lengths of shortest paths in random directed graphs: relations that follow from relations alone.
+"""Looped FOLNets on lengths of shortest paths: relations that follow from relations alone.
 
-Every node has two successors. The answer for a pair of nodes is the length of the shortest path from the
-first to the second: 1, 2, 3, 4, or more (which includes no path). Models learn on graphs of `Config.length`
-nodes, so that larger ones are new. A node has a name, drawn for each graph, that tells it from the others;
-the names of the largest test all occur in training.
+Models learn on graphs of `Config.length` nodes, so that larger ones are new; see `tasks.paths`.
 
 Axis letters: B batch; N nodes; C classes, the answers.
 """
@@ -17,37 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from experiments import runtime
-from experiments.reasoning.config import NAMES, Config
+from experiments.reasoning.config import Config
+from experiments.reasoning.tasks.paths import CLASSES, draw
 from folnet import FOLNetConfig
 from folnet.looped import LoopedFOLNet
 
-SUCCESSORS = 2
-CLASSES = 5
 TESTED = (12, 24, 48)
 """Numbers of nodes in the tests."""
 TEST_GRAPHS = 64
 INJECTION = 0.5
 """How much of the edges is added before each loop; see `LoopedFOLNet`."""
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def draw(
-    key: PRNGKeyArray, count: int, nodes: int
-) -> tuple[Int[Array, "B N"], Bool[Array, "B N N"], Int[Array, "B N N"]]:
-    """Draws graphs: names of nodes, edges, and answers: classes, -1 from a node to itself."""
-    of_edges, of_names = jax.random.split(key)
-    scores = jax.random.uniform(of_edges, (count, nodes, nodes)) - jnp.eye(nodes)[None]
-    edges = jax.nn.one_hot(jax.lax.top_k(scores, SUCCESSORS)[1], nodes).sum(axis=2) > 0
-    names = jnp.argsort(jax.random.uniform(of_names, (count, NAMES)))[:, :nodes]
-    reached = jnp.broadcast_to(jnp.eye(nodes, dtype=bool)[None], edges.shape)
-    longer = jnp.zeros(edges.shape, jnp.int32)
-    for _ in range(CLASSES):
-        longer += ~reached  # nodes that are not reached yet are at least one edge further
-        reached |= jnp.einsum("bxa,bay->bxy", edges.astype(jnp.float32), reached.astype(jnp.float32)) > 0
-    return names, edges, longer - 1
 
 
 class GraphReasoner(nn.Module):

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 
 from experiments import runtime
-from experiments.reasoning import bridges, graphs, language, text
+from experiments.reasoning import bridges, graphs, language, suite, text
 from experiments.reasoning.config import BRIDGES, DISTANCES, LANGUAGE, Config
 from experiments.runtime.training import Program, Task
 
-TASKS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs, BRIDGES: bridges}
-"""What each task trains and measures: the functions `problem` and `make_evaluate` of a module."""
+PROBLEMS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs, BRIDGES: bridges}
+"""What a task outside of the suite trains and measures: functions `problem` and `make_evaluate`."""
 
 
 def main(
@@ -28,7 +28,7 @@ def main(
     return runtime.fit(
         config,
         **problem(config),
-        evaluate=TASKS[config.task].make_evaluate(config),
+        evaluate=PROBLEMS.get(config.task, suite).make_evaluate(config),
         conclude=conclude,
         workdir=workdir,
         parallel=parallel,
@@ -37,7 +37,7 @@ def main(
 
 def problem(config: Config) -> dict[str, Any]:
     """Returns the arguments `init`, `loss`, `optimizer` and `sample` of `runtime.fit` and `Task`."""
-    return TASKS[config.task].problem(config)
+    return PROBLEMS.get(config.task, suite).problem(config)
 
 
 def abstract_state(config: Config) -> runtime.TrainState:

@@ -1,4 +1,4 @@
-"""Distances in graphs: the draw against a search in NumPy, the model, its loss and its measure."""
+"""Looped FOLNets on graphs: the model, its loss and its measure."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from experiments.reasoning import graphs, train
 from experiments.reasoning.config import get_config
-from tests import keys
+from experiments.reasoning.tasks.paths import NAMES
 from tests.simplicial.small import parameters, quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -28,30 +28,6 @@ def made() -> tuple[Any, Any, Any]:
     model = graphs.make_model(SMALL)
     batch = jax.device_get(graphs.draw(jax.random.key(1), 3, 6))
     return quickly(model.apply), parameters(model, *batch[:2]), batch
-
-
-def test_no_key_is_used_twice():
-    keys.used_once(lambda key: graphs.draw(key, 2, 6), jax.random.key(0))
-
-
-def test_answers_are_lengths_of_shortest_paths():
-    """Against breadth-first search from every node; each graph has all kinds of answers in the end."""
-    names, edges, answers = map(np.asarray, graphs.draw(jax.random.key(0), 20, 12))
-    assert (edges.sum(axis=2) == graphs.SUCCESSORS).all()
-    for row in range(20):
-        assert len(set(names[row])) == 12
-        for start in range(12):
-            length, reached, found = 0, {start}, {start: -1}
-            while len(found) < 12:
-                length += 1
-                reached = {int(y) for x in reached for y in np.flatnonzero(edges[row, x])} - set(found)
-                found |= dict.fromkeys(reached, min(length, 5) - 1)
-                if not reached:
-                    found |= {y: 4 for y in range(12) if y not in found}
-            assert [found[y] for y in range(12)] == answers[row, start].tolist()
-    assert set(answers.ravel()) == {-1, 0, 1, 2, 3, 4}
-    assert max(graphs.TESTED) <= graphs.NAMES
-    assert names.max() == graphs.NAMES - 1  # the names of larger graphs occur in small ones
 
 
 def test_the_numbers_of_nodes_say_nothing(made):
@@ -123,7 +99,7 @@ def test_a_run_trains_and_measures(tmp_path, monkeypatch):
 
 
 def test_a_graph_may_have_all_names_and_a_head_one_feature():
-    dataclasses.replace(SMALL, length=graphs.NAMES).validate()
+    dataclasses.replace(SMALL, length=NAMES).validate()
     sizes = [dataclasses.replace(SMALL, num_heads=heads).folnet().head_size for heads in (2, 16)]
     assert sizes == [4, 1]
     assert not SMALL.folnet().absolute_position  # the numbers of nodes say nothing
@@ -132,7 +108,10 @@ def test_a_graph_may_have_all_names_and_a_head_one_feature():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "sudoku"}, "task: got 'sudoku', expected one of 'language', 'distances', 'bridges'"),
+        (
+            {"task": "sudoku"},
+            "task: got 'sudoku', expected one of 'language', 'distances', 'bridges', ",
+        ),
         ({"length": 3}, "length: got 3, expected at least 4"),
         ({"length": 49}, "length: got 49, expected at most 48 nodes"),
         ({"loops": 0}, "loops: got 0, expected at least 1"),

@@ -89,7 +89,7 @@ def test_what_a_run_trains_measures_and_reports(tmp_path, monkeypatch, task):
     """The text is counted where it is learned."""
     config = SMALL if task == "language" else dataclasses.replace(get_config(task), schedule_steps=1200)
     monkeypatch.setattr(text, "parts", lambda: (TWO_LETTERS, TWO_LETTERS[:50]))
-    monkeypatch.setattr(train.TASKS[task], "make_evaluate", lambda config: config.task)
+    monkeypatch.setattr(train.PROBLEMS[task], "make_evaluate", lambda config: config.task)
     monkeypatch.setattr(train, "problem", lambda config: {"loss": config})
     given = []
     monkeypatch.setattr(train.runtime, "fit", lambda *of, **settings: given.append((of, settings)))

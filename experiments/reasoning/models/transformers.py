@@ -1,0 +1,28 @@
+"""Transformers without a logical bias: pre-LN, and with one layer in loops."""
+
+from experiments import baselines
+from experiments.baselines.transformer import Positions
+from experiments.reasoning.models.base import Encoded, Model, Sizes
+from experiments.reasoning.tasks.base import Task
+
+
+def _order(task: Task) -> dict[str, Positions | bool]:
+    """Sequences have rotary positions, defined at any length, and an answer depends on what precedes it."""
+    return {"positions": "rotary", "causal": True} if task.kind == "sequence" else {}
+
+
+def _pre_ln(task: Task, sizes: Sizes) -> Encoded:
+    settings: dict = _order(task)
+    encoder = baselines.Transformer(sizes.num_layers, sizes.num_heads, sizes.hidden, **settings)
+    return Encoded(task, encoder, sizes.features)
+
+
+def _looped(task: Task, sizes: Sizes) -> Encoded:
+    settings: dict = _order(task)
+    loops = {"num_loops": sizes.num_layers}
+    encoder = baselines.LoopedTransformer(1, sizes.num_heads, sizes.hidden, **settings, **loops)
+    return Encoded(task, encoder, sizes.features)
+
+
+PRE_LN = Model(_pre_ln)
+LOOPED = Model(_looped)

@@ -1,0 +1,97 @@
+"""Every model on every kind of task that it fits: shapes, what it may not depend on, and what it must."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.reasoning.models import MODELS, Sizes
+from experiments.reasoning.models.base import kinds_of
+from experiments.reasoning.tasks import TASKS, Problems
+from tests.simplicial.small import parameters, quickly
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+SIZES = Sizes(features=12, num_layers=2, num_heads=2, hidden=6)
+OF_KIND = {"set": "match3", "sequence": "modular_arithmetic", "graph": "paths"}
+FITTING = [(name, kind) for name, model in MODELS.items() for kind in model.kinds]
+
+
+def drawn(kind: str) -> Problems:
+    """Two small problems, of 5 elements."""
+    tokens = jnp.asarray([[0, 1, 2, 3, 4], [4, 1, 0, 2, 3]])
+    if kind != "graph":
+        return Problems(tokens, tokens)
+    edges = np.random.default_rng(0).random((2, 5, 5)) < 0.4
+    return Problems(tokens, jnp.zeros((2, 5, 5), jnp.int32), jnp.where(edges, 0, -1))
+
+
+def permuted(problems: Problems, order: np.ndarray) -> Problems:
+    relations = problems.relations
+    if relations is not None:
+        relations = relations[:, order][:, :, order]
+    return dataclasses.replace(problems, tokens=problems.tokens[:, order], relations=relations)
+
+
+@pytest.fixture(scope="module")
+def computed() -> Any:
+    """Returns logits of a model on problems; each model is made and compiled once."""
+    made: dict[tuple[str, str], Any] = {}
+
+    def compute(name: str, kind: str, problems: Problems) -> np.ndarray:
+        if (name, kind) not in made:
+            model = MODELS[name].build(TASKS[OF_KIND[kind]], SIZES)
+            made[name, kind] = quickly(model.apply), parameters(model, drawn(kind))
+        apply, variables = made[name, kind]
+        return np.asarray(apply(variables, problems))
+
+    return compute
+
+
+@pytest.mark.parametrize(("name", "kind"), FITTING)
+def test_logits_are_of_what_is_asked(computed, name, kind):
+    """And depend on every token and, in a graph, on every relation."""
+    problems, task = drawn(kind), TASKS[OF_KIND[kind]]
+    logits = computed(name, kind, problems)
+    assert logits.shape == ((2, 5, 5, task.classes) if task.asks_pairs else (2, 5, task.classes))
+    assert logits.dtype == np.float32
+    others = dataclasses.replace(problems, tokens=problems.tokens.at[0, 0].set(4))
+    assert np.abs(computed(name, kind, others)[0] - logits[0]).max() > 1e-4
+    if problems.relations is not None:
+        turned = -1 - problems.relations[0, 3, 1]
+        others = dataclasses.replace(problems, relations=problems.relations.at[0, 3, 1].set(turned))
+        assert np.abs(computed(name, kind, others)[0] - logits[0]).max() > 1e-4
+    np.testing.assert_allclose(computed(name, kind, others)[1], logits[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind in FITTING if kind != "sequence"])
+def test_sets_and_graphs_have_no_order(computed, name, kind):
+    problems, order = drawn(kind), np.array([3, 0, 4, 1, 2])
+    logits, turned = computed(name, kind, problems), computed(name, kind, permuted(problems, order))
+    expected = logits[:, order] if kind == "set" else logits[:, order][:, :, order]
+    np.testing.assert_allclose(turned, expected, rtol=1e-3, atol=1e-4)
+    assert np.abs(expected - logits).max() > 1e-3
+
+
+BOTH_WAYS = {"tp_transformer", "folnet", "folnet_without_trans"}
+"""Encoders as published, which see a sequence from both sides."""
+
+
+@pytest.mark.parametrize("name", [name for name, kind in FITTING if kind == "sequence"])
+def test_sequences_have_an_order(computed, name):
+    """And an answer depends on the symbols up to it."""
+    problems = drawn("sequence")
+    logits = computed(name, "sequence", problems)
+    swapped = computed(name, "sequence", permuted(problems, np.array([1, 0, 2, 3, 4])))
+    assert np.abs(swapped[:, 2:] - logits[:, 2:]).max() > 1e-4
+    later = dataclasses.replace(problems, tokens=problems.tokens.at[:, 3].set(8))
+    same = np.allclose(computed(name, "sequence", later)[:, :3], logits[:, :3], rtol=1e-4, atol=1e-5)
+    assert same == (name not in BOTH_WAYS)
+
+
+def test_pairs_are_numbered_by_relation_and_by_being_one_node():
+    relations = jnp.asarray([[[-1, 0], [1, 0]]])
+    problems = Problems(jnp.zeros((1, 2), jnp.int32), relations, relations)
+    assert kinds_of(problems).tolist() == [[[1, 2], [4, 3]]]
