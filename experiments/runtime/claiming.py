@@ -261,7 +261,7 @@ def make_line(
 ) -> dict[str, Any]:
     """Returns the line of a claim, from the record of a comparison whose reported runs are all done."""
     entries, used = [], []
-    for model in comparison.models:
+    for model in comparison.models_of(claim):
         steps = model.budgets[claim.budget]
         pieces = [
             Piece(REPORTED, model, chosen[model.name], seed, steps) for seed in comparison.seeds_of(model)
@@ -279,7 +279,7 @@ def make_line(
                 "settings": dict(chosen[model.name]),
             }
         )
-        if model is not comparison.models[0]:
+        if len(entries) > 1:
             entries[-1] |= {"compared": model.compared, "exception": model.exception}
     ours, *baselines = entries
     last = max(used, key=lambda line: line["date"])

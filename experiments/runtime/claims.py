@@ -70,6 +70,8 @@ class Claim:
         target: the value that the tests "threshold" and "mean" ask for.
         share: the share of seeds that must reach the target.
         paper: what the paper reports, if it does.
+        ours: the name of the model that it is about; "" for the comparison's first.
+        against: the names of the models that it is compared with; () for all others.
     """
 
     id: str
@@ -82,6 +84,8 @@ class Claim:
     target: float | None = None
     share: float = 1.0
     paper: str | None = None
+    ours: str = ""
+    against: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +146,8 @@ class Comparison:
     Attributes:
         name: the first part of its claims' ids.
         claims: what is read from the runs.
-        models: ours first, then the baselines.
+        models: ours first, then the baselines, unless claims name them; the parameters, searches and budgets
+            of all are compared with those of the first.
         measure: from a finished run to what was measured, as values that JSON can hold.
         seeds: the seeds of the reported runs.
         search_seeds: the seeds of the search; none of them is reported.
@@ -175,6 +180,13 @@ class Comparison:
         count = sum(bool({"unpaired", "paired"} & {*claim.tests}) for claim in self.claims)
         return 1 - (1 - self.level) / max(count, 1)
 
+    def models_of(self, claim: Claim) -> list[Model]:
+        """The models of a claim, ours first."""
+        ours = claim.ours or self.models[0].name
+        others = claim.against or tuple(model.name for model in self.models if model.name != ours)
+        by_name = {model.name: model for model in self.models}
+        return [by_name[name] for name in (ours, *others)]
+
     def seeds_of(self, model: Model) -> tuple[int, ...]:
         """The reported seeds of a model."""
         return self.seeds[: model.num_seeds or len(self.seeds)]
@@ -185,10 +197,10 @@ class Comparison:
         Raises:
             ValueError: naming what is missing or unfair.
         """
-        self._check_claims()
         names = [model.name for model in self.models]
         if len(set(names)) < len(names) or not names:
             raise ValueError(f"{self.name}: models: got {names}, expected at least one, with different names")
+        self._check_claims()
         for what, seeds in (("seeds", self.seeds), ("search_seeds", self.search_seeds)):
             if len(set(seeds)) < len(seeds):
                 raise ValueError(f"{self.name}: {what}: got {seeds}, expected different ones")
@@ -204,12 +216,19 @@ class Comparison:
         for claim in self.claims:
             if claim.id != self.name and not claim.id.startswith(f"{self.name}."):
                 raise ValueError(f"id: got {claim.id!r}, expected {self.name!r} or {self.name + '.PART'!r}")
+            names, named = [model.name for model in self.models], [claim.ours, *claim.against]
+            named[0] = named[0] or names[0]
+            if set(named) - set(names) or len(set(named)) < len(named):
+                raise ValueError(
+                    f"{claim.id}: ours and against: got {named}, expected different names of {names}"
+                )
             if unknown := set(claim.tests) - set(get_args(Test)):
                 raise ValueError(f"{claim.id}: tests: got {unknown}, expected some of {get_args(Test)}")
             if ({"threshold", "mean"} & {*claim.tests}) and claim.target is None:
                 raise ValueError(f"{claim.id}: target: got None, expected a number for {claim.tests}")
             if {"unpaired", "paired"} & {*claim.tests}:
-                counts = [len(self.seeds_of(model)) for model in self.models if model.compared]
+                models = [model for model in self.models_of(claim) if model.compared]
+                counts = [len(self.seeds_of(model)) for model in models]
                 if len(counts) < 2 or min(counts) < 2:
                     raise ValueError(
                         f"{claim.id}: got {len(counts) - 1} compared baselines and {counts} seeds, expected "
@@ -275,7 +294,11 @@ class Comparison:
             }
             models.append({**fields, "config": settled(model.config)})
         claims = [
-            {name: value for name, value in dataclasses.asdict(claim).items() if name != "paper"}
+            {
+                name: value
+                for name, value in dataclasses.asdict(claim).items()
+                if name != "paper" and (value or name not in ("ours", "against"))  # older claims have none
+            }
             for claim in self.claims
         ]
         own = {

@@ -95,6 +95,31 @@ def test_lines_of_all_claims_are_written(uninterrupted):
         assert entry["parameters"] == 1
 
 
+def test_a_claim_may_be_about_any_model(uninterrupted):
+    """And against any; a claim that names none is declared as those that could not."""
+    record, whole = record_of(uninterrupted), claimed.comparison()
+    chosen = {model.name: {"lr": 0.1} for model in whole.models}
+    turned = dataclasses.replace(whole.claims[0], ours="Adam", against=("SGD",), tests=("paired",))
+    line = claiming.make_line(whole, turned, record, chosen)
+    first = claiming.make_line(whole, whole.claims[0], record, chosen)
+    assert (line["ours"]["name"], [entry["name"] for entry in line["baselines"]]) == ("Adam", ["SGD"])
+    assert line["ours"]["per_seed"] == first["baselines"][0]["per_seed"]
+    assert line["baselines"][0]["per_seed"] == first["ours"]["per_seed"]
+    assert "compared" not in line["ours"]
+    assert (line["holds"], first["holds"]) == (False, True)
+    three = (*whole.models, dataclasses.replace(whole.models[1], name="Lion"))
+    larger = dataclasses.replace(whole, models=three)
+    found = [
+        [model.name for model in larger.models_of(dataclasses.replace(turned, **named))]
+        for named in ({}, {"against": ()}, {"ours": "", "against": ("Lion",)})
+    ]
+    assert found == [["Adam", "SGD"], ["Adam", "SGD", "Lion"], ["SGD", "Lion"]]
+    declared = [*whole.declaration()["claims"][0]]
+    assert not {"ours", "against", "paper"} & {*declared}
+    of_turned = dataclasses.replace(whole, claims=(turned,)).declaration()["claims"][0]
+    assert (of_turned["ours"], of_turned["against"]) == ("Adam", ["SGD"])
+
+
 def test_the_search_decides_the_settings(uninterrupted):
     """The reported runs have the setting that was best on the search seeds."""
     record = record_of(uninterrupted)
