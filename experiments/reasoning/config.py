@@ -126,7 +126,7 @@ class Config(runtime.RunConfig):
             if self.model:
                 raise ValueError(f"model: got {self.model!r}, expected '' with task={self.task!r}")
             return
-        fits = [name for name, model in MODELS.items() if TASKS[self.task].kind in model.kinds]
+        fits = [name for name, model in MODELS.items() if model.fits(TASKS[self.task])]
         runtime.one_of("model", self.model, fits)
         if self.features % self.num_heads:
             raise ValueError(

@@ -4,7 +4,7 @@ Axis letters: B batch; N elements; C classes.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -51,8 +51,11 @@ def problem(config: Config) -> dict[str, Any]:
     return {"init": init, "loss": loss, "optimizer": config.make_optimizer(), "sample": sample}
 
 
-def make_evaluate(config: Config) -> Callable[[Any], dict[str, float]]:
-    """Returns `evaluate(params)` for `runtime.fit`: accuracies by test, each the mean over the answers."""
+def make_evaluate(config: Config, tests: Sequence[str] | None = None) -> Callable[[Any], dict[str, float]]:
+    """Returns `evaluate(params)`: accuracies by test, each the mean over the answers.
+
+    `tests` are the names of splits; by default the measure of the task alone, for `runtime.fit`.
+    """
     task, model = TASKS[config.task], make_model(config)
 
     @functools.partial(jax.jit, static_argnums=1)
@@ -70,7 +73,7 @@ def make_evaluate(config: Config) -> Callable[[Any], dict[str, float]]:
 
     def evaluate(params):
         found = {}
-        for split in task.tests:
+        for split in tests or (task.measure,):
             right, count = (np.asarray(part).sum(axis=0) for part in counts(params, split))
             found[f"right/{split}"] = float(np.mean(right[count > 0] / count[count > 0]))
         return found

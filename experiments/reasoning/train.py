@@ -9,6 +9,7 @@ import jax
 from experiments import runtime
 from experiments.reasoning import bridges, graphs, language, suite, text
 from experiments.reasoning.config import BRIDGES, DISTANCES, LANGUAGE, Config
+from experiments.reasoning.tasks import TASKS
 from experiments.runtime.training import Program, Task
 
 PROBLEMS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs, BRIDGES: bridges}
@@ -23,7 +24,10 @@ def main(
     held_out = {"held_out_bytes": len(text.parts()[1])} if config.task == LANGUAGE else {}
 
     def conclude(params):
-        return {"parameters": sum(leaf.size for leaf in jax.tree.leaves(params)), **held_out}
+        results = {"parameters": sum(leaf.size for leaf in jax.tree.leaves(params)), **held_out}
+        if config.model:
+            results["tests"] = suite.make_evaluate(config, TASKS[config.task].tests)(params)
+        return results
 
     return runtime.fit(
         config,

@@ -40,10 +40,16 @@ class Model:
         build: makes the module; it takes `Problems` and returns the logits of the classes of what a task
             asks, [B, N, C] or in a graph [B, N, N, C].
         kinds: of the tasks that it fits.
+        most: the largest `Task.size` that it can afford; 0 for no limit.
     """
 
     build: Callable[[Task, Sizes], nn.Module]
     kinds: tuple[Kind, ...] = ALL_KINDS
+    most: int = 0
+
+    def fits(self, task: Task) -> bool:
+        """Returns whether it takes the task's problems."""
+        return task.kind in self.kinds and not 0 < self.most < task.size
 
 
 class Encoded(nn.Module):

@@ -35,5 +35,5 @@ def _virtual(task: Task, sizes: Sizes) -> Encoded:
     return Encoded(task, encoder, sizes.features)
 
 
-ALL_PAIRS = Model(_all_pairs)
+ALL_PAIRS = Model(_all_pairs, most=41)
 VIRTUAL = Model(_virtual, kinds=("set", "graph"))

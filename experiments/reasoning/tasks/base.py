@@ -49,8 +49,9 @@ class Task(abc.ABC):
         vocabulary: number of tokens.
         classes: number of answers, C. A constant answer has an accuracy of 1 / C.
         relations: number of relations of a graph.
+        size: number of elements of a training problem, or of pairs of nodes.
         tests: the splits that are tested.
-        measure: the one of them whose accuracy is compared.
+        measure: the one of them whose accuracy is compared, and followed during training.
     """
 
     name: ClassVar[str]
@@ -58,6 +59,7 @@ class Task(abc.ABC):
     vocabulary: ClassVar[int]
     classes: ClassVar[int]
     relations: ClassVar[int] = 0
+    size: ClassVar[int]
     tests: ClassVar[tuple[str, ...]]
     measure: ClassVar[str]
 

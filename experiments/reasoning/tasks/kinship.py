@@ -55,6 +55,7 @@ class Kinship(Task):
     vocabulary: ClassVar[int] = NAMES
     classes: ClassVar[int] = len(TARGETS)
     relations: ClassVar[int] = NUM_EDGES
+    size: ClassVar[int] = (LENGTHS[TRAIN][1] + 1) ** 2
     tests: ClassVar[tuple[str, ...]] = ("2", "3", "4", "6")
     measure: ClassVar[str] = "4"
 

@@ -32,6 +32,7 @@ class Match3(Task):
     kind: ClassVar[Kind] = "set"
     vocabulary: ClassVar[int] = MODULUS
     classes: ClassVar[int] = 2
+    size: ClassVar[int] = SIZES[TRAIN]
     tests: ClassVar[tuple[str, ...]] = ("sets", "triples", "sets_of_10")
     measure: ClassVar[str] = "triples"
 

@@ -30,6 +30,7 @@ class Paths(Task):
     vocabulary: ClassVar[int] = NAMES
     classes: ClassVar[int] = CLASSES
     relations: ClassVar[int] = 1
+    size: ClassVar[int] = SIZES[TRAIN] ** 2
     tests: ClassVar[tuple[str, ...]] = ("graphs_of_8", "graphs_of_12")
     measure: ClassVar[str] = "graphs_of_12"
 

@@ -123,6 +123,7 @@ class RCC8(Task):
     vocabulary: ClassVar[int] = NAMES
     classes: ClassVar[int] = 8
     relations: ClassVar[int] = 8
+    size: ClassVar[int] = (2 * LENGTHS[TRAIN][1]) ** 2
     tests: ClassVar[tuple[str, ...]] = ("2", "3", "4", "5")
     measure: ClassVar[str] = "4"
 

@@ -49,6 +49,7 @@ class Words(_Sequences):
     vocabulary: ClassVar[int] = _task("word_problem").fields[0]
     classes: ClassVar[int] = _task("word_problem").num_outputs
     lengths: ClassVar[tuple[int, int]] = (1, 16)
+    size: ClassVar[int] = 16
     tests: ClassVar[tuple[str, ...]] = ("16", "32", "64")
     measure: ClassVar[str] = "32"
 
@@ -61,5 +62,6 @@ class ModularArithmetic(_Sequences):
     vocabulary: ClassVar[int] = _task("modular_arithmetic").fields[0]
     classes: ClassVar[int] = _task("modular_arithmetic").num_outputs
     lengths: ClassVar[tuple[int, int]] = (3, 40)
+    size: ClassVar[int] = 41
     tests: ClassVar[tuple[str, ...]] = ("39", "79", "159")
     measure: ClassVar[str] = "79"

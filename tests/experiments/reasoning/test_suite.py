@@ -50,11 +50,10 @@ def test_the_measure_weighs_all_answers_alike(monkeypatch):
             return jnp.where(variables["params"], answers, jnp.arange(5.0)[None, None, None])
 
     monkeypatch.setattr(suite, "make_model", lambda config: Answers())
-    evaluate = suite.make_evaluate(dataclasses.replace(SMALL, task="paths"))
-    assert evaluate(jnp.bool_(False)) == {
-        "right/graphs_of_8": pytest.approx(0.2), "right/graphs_of_12": pytest.approx(0.2)
-    }  # fmt: skip
-    assert evaluate(jnp.bool_(True)) == {"right/graphs_of_8": 1, "right/graphs_of_12": 1}
+    config = dataclasses.replace(SMALL, task="paths")
+    assert suite.make_evaluate(config)(jnp.bool_(False)) == {"right/graphs_of_12": pytest.approx(0.2)}
+    found = suite.make_evaluate(config, TASKS["paths"].tests)(jnp.bool_(True))
+    assert found == {"right/graphs_of_8": 1, "right/graphs_of_12": 1}
 
 
 def test_a_task_outside_of_the_suite_has_its_own_model():
@@ -68,6 +67,7 @@ def test_a_task_outside_of_the_suite_has_its_own_model():
         ({"model": ""}, "model: got '', expected one of 'simplicial', 'simplicial_virtual', "),
         ({"model": "lstm"}, "model: got 'lstm', expected one of "),
         ({"task": "s5", "model": "edge_transformer"}, "model: got 'edge_transformer', expected one of "),
+        ({"task": "paths", "model": "simplicial"}, "model: got 'simplicial', expected one of "),  # too large
         ({"features": 9}, "num_heads: got 2, expected a divisor of features=9"),
     ],
 )
@@ -81,8 +81,10 @@ def test_names_are_those_of_the_registries():
     assert [task.name for task in TASKS.values()] == list(TASKS)
     assert len(MODELS) >= 8
     for task in TASKS.values():
-        assert task.kind in MODELS["transformer"].kinds
+        assert MODELS["transformer"].fits(task)
         assert task.measure in task.tests
+        problems = jax.eval_shape(lambda key, task=task: task.draw(key, 1), jax.random.key(0))
+        assert problems.targets.size == task.size
         assert dataclasses.replace(SMALL, task=task.name).validate() is None
 
 
@@ -90,7 +92,10 @@ def test_names_are_those_of_the_registries():
 def test_a_run_trains_and_measures(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "TEST_BATCHES", 1)
     result = train.main(SMALL, workdir=tmp_path)
-    assert set(result.metrics) >= {"eval/right/sets", "eval/right/triples", "loss", "accuracy"}
-    assert result.results == {"parameters": sum(leaf.size for leaf in jax.tree.leaves(result.params))}
+    assert set(result.metrics) >= {"eval/right/triples", "loss", "accuracy"}
+    tests = result.results["tests"]
+    assert [*tests] == ["right/sets", "right/triples", "right/sets_of_10"]
+    assert tests["right/triples"] == result.metrics["eval/right/triples"]
+    assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
     shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
