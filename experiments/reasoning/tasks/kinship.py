@@ -43,7 +43,7 @@ def follows(chain: Int[Array, "K"]) -> Bool[Array, "K+1 K+1 R"]:
                 jnp.einsum("r,s,rst->t", known[start][middle], known[middle][stop], rules)
                 for middle in range(start + 1, stop)
             ]
-            known[start][stop] = (sum(parts) > 0).astype(jnp.float32)
+            known[start][stop] = (jnp.stack(parts).sum(axis=0) > 0).astype(jnp.float32)
     return jnp.asarray(known) > 0
 
 
