@@ -70,7 +70,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         result = train(first, workdir / FIRST, parallel)
         if result.step < first.steps:  # the session is over
             return result
-        config = dataclasses.replace(config, first="", first_steps=0, init_from=str(workdir / FIRST))
+        config = dataclasses.replace(config, first="", first_steps=0, init_from=FIRST)
         return _train(config.in_session(began), workdir, parallel)
 
 

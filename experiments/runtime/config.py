@@ -88,8 +88,9 @@ class RunConfig:
         log: other logs to write, some of "tensorboard", "wandb" and "mlflow" (--log=NAME,NAME); see
             `runtime.logs`. Each needs the extra of its name.
         init_from: weights to start from: a run's directory, a released folder or its name, or a folder for
-            `from_pretrained`; "" starts from random parameters. What does not fit by name and shape keeps its
-            random values and is reported. Baselines start from random parameters.
+            `from_pretrained`; "" starts from random parameters. A path that is there below the workdir is
+            that one. What does not fit by name and shape keeps its random values and is reported. Baselines
+            start from random parameters.
         init_optimizer: whether to also start from the optimizer's state in `init_from`.
     """
 

@@ -142,9 +142,7 @@ def _train[Config: RestartsConfig](
         if starts[-1].accuracy >= config.restart_accuracy:
             break
     best = min(range(len(starts)), key=lambda number: starts[number].rank)
-    continued = dataclasses.replace(
-        config, init_from=str(workdir / STARTS / str(best)), init_optimizer=True, restarts=1
-    )
+    continued = dataclasses.replace(config, init_from=f"{STARTS}/{best}", init_optimizer=True, restarts=1)
     result = fit(continued.in_session(began), workdir, lambda: summary(config, starts, best))
     return dataclasses.replace(result, train_seconds=seconds + result.train_seconds)
 

@@ -76,13 +76,15 @@ class Start:
             write_json(path, record)
 
 
-def read(path: str, abstract: Any, *, optimizer: bool = False) -> Start:
+def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bool = False) -> Start:
     """Reads the arrays that fit a state.
 
     Args:
         path: a run's directory, a released folder or its name, or a folder for `from_pretrained`. The state
             of a run with exactly this structure is verified by its checksum.
         abstract: the state to start, as `jax.ShapeDtypeStruct`s with shardings.
+        workdir: of the run to start. If it has the path below it, that is read: a run and those that came
+            before it can then be moved together.
         optimizer: whether to also take the optimizer's state.
 
     Raises:
@@ -91,7 +93,8 @@ def read(path: str, abstract: Any, *, optimizer: bool = False) -> Start:
     """
     prefixes = (PARAMS, OPTIMIZER) if optimizer else (PARAMS,)
     try:
-        arrays = _arrays(releasing.find(path), abstract)
+        below = None if workdir is None else workdir / path
+        arrays = _arrays(below if below is not None and below.is_dir() else releasing.find(path), abstract)
     except ValueError as error:
         raise WorkdirError(f"init_from: {error}") from error
     for prefix in prefixes:

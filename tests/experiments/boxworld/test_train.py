@@ -77,12 +77,12 @@ def test_a_run_after_another(tmp_path, monkeypatch):
     after, workdir, _ = made[2]
     assert workdir == tmp_path
     assert 900 < after.session_seconds < 1000
-    expected = small(seeds=1, init_from=str(tmp_path / train.FIRST))
+    expected = small(seeds=1, init_from=train.FIRST)
     assert dataclasses.replace(after, session_seconds=0.0) == expected
     after.validate()
     train.train(dataclasses.replace(config, session_seconds=0.0), None)
     assert made[3][1].name == train.FIRST
-    assert made[4][0].init_from == str(made[3][1])
+    assert made[4][1] / made[4][0].init_from == made[3][1]
     assert made[4][0].session_seconds == 0
     train.train(small(), tmp_path)
     assert made[5:] == [(small(), tmp_path, "jit")]

@@ -48,7 +48,7 @@ def test_the_start_of_least_loss_continues_whatever_its_accuracy(tmp_path):
     assert all((c.steps, c.eval_every, c.restarts, c.init_from) == (2, 0, 1, "") for c, _ in starts)
     assert all(c.checkpoint_every == 2 for c, _ in starts)  # at its end, from where one continues
     assert where == tmp_path
-    assert (last.init_from, last.init_optimizer) == (str(tmp_path / STARTS / "1"), True)
+    assert (last.init_from, last.init_optimizer) == (f"{STARTS}/1", True)
     assert (last.steps, last.seed, last.restarts) == (4, 5, 1)
     assert [start["accuracy"] for start in results["starts"]] == [0.8, 0.5, 0.9]
     assert (results["best_start"], results["success_rate"]) == (1, 0)
@@ -122,6 +122,6 @@ def test_a_run_stopped_in_a_start_and_continued_is_the_run_that_was_not(tmp_path
     assert len(whole.results["starts"]) == 2
     assert whole.results["program"]["powers"]["modulus"] == 6
     assert train.train(config, tmp_path / "whole").summary == whole.summary
-    best = tmp_path / "whole" / STARTS / str(whole.results["best_start"])
+    best = f"{STARTS}/{whole.results['best_start']}"
     begun = json.loads((tmp_path / "whole" / "init_from.json").read_text())
-    assert (begun["init_from"], begun["misfits"]) == (str(best), [])
+    assert (begun["init_from"], begun["misfits"]) == (best, [])

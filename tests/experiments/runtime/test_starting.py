@@ -58,6 +58,19 @@ def test_a_run_starts_from_a_runs_parameters(first, tmp_path):
     assert (record["init_from"], record["taken"], record["misfits"]) == (str(first[0]), 2, [])
 
 
+def test_a_run_may_be_moved_with_the_one_that_it_started_from(first, tmp_path):
+    """A path that is there below the workdir is recorded as it was given, and need not be anywhere else."""
+    shutil.copytree(first[0], tmp_path / "run" / ".first")
+    result = begin(".first", tmp_path / "run")
+    chex.assert_trees_all_equal(result.params, first[1].params)
+    record = json.loads((tmp_path / "run" / starting.RECORD).read_text())
+    assert (record["init_from"], record["misfits"]) == (".first", [])
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert begin(".first", tmp_path / "moved").summary == result.summary
+    with pytest.raises(ValueError, match=r"\.first"):
+        begin(".first", tmp_path / "other")
+
+
 def test_a_run_starts_from_a_released_folder_and_from_a_pretrained_one(first, released, tmp_path):
     chex.assert_trees_all_equal(begin(released).params, first[1].params)
     arrays = {name: np.asarray(array) for name, array in first[1].params.items()}
