@@ -18,9 +18,9 @@ from experiments.reasoning.config import Config
 from experiments.reasoning.models import MODELS, Sizes
 from experiments.reasoning.tasks import TASKS, Problems
 
-TEST_KEY = 2**31
+VALIDATION, TEST = 2**31, 2**31 + 1
+"""Seeds of the problems that are evaluated: the same for all models, different ones during training."""
 TEST_BATCHES, TEST_BATCH = 16, 64
-"""The problems of a test are the same for all models and seeds."""
 
 
 def make_model(config: Config) -> nn.Module:
@@ -54,7 +54,8 @@ def problem(config: Config) -> dict[str, Any]:
 def make_evaluate(config: Config, tests: Sequence[str] | None = None) -> Callable[[Any], dict[str, float]]:
     """Returns `evaluate(params)`: accuracies by test, each the mean over the answers.
 
-    `tests` are the names of splits; by default the measure of the task alone, for `runtime.fit`.
+    `tests` are the names of splits. By default it is the measure of the task alone, for `runtime.fit`, on
+    problems of its own, by which settings may be chosen.
     """
     task, model = TASKS[config.task], make_model(config)
 
@@ -68,7 +69,8 @@ def make_evaluate(config: Config, tests: Sequence[str] | None = None) -> Callabl
             axes = tuple(range(batch.targets.ndim))
             return jnp.sum(answers & found[..., None], axis=axes), jnp.sum(answers, axis=axes)
 
-        key = jax.random.fold_in(jax.random.key(TEST_KEY), task.tests.index(split))
+        key = jax.random.key(VALIDATION if tests is None else TEST)
+        key = jax.random.fold_in(key, task.tests.index(split))
         return jax.lax.map(of_batch, jax.random.split(key, TEST_BATCHES))
 
     def evaluate(params):
