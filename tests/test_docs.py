@@ -26,6 +26,7 @@ PAGES = (
     "how_to/kernels",
     "how_to/many_devices",
     "how_to/performance",
+    "how_to/reasoning_suite",
     "how_to/resume",
     "how_to/your_data",
     "how_to/your_model",
