@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.boxworld import claims, load, measures
-from experiments.boxworld.config import BoardConfig, type_name, type_of
+from experiments.boxworld.config import BoardConfig, World, type_name, type_of
 from simplicial import boxworld
 
 
@@ -59,7 +59,8 @@ def test_the_agents_that_imitate_are_those_of_the_claims():
 
 def test_the_long_runs_are_those_of_the_claims():
     """The paper's agents on the paper's boards, three seeds from the best of four starts."""
-    kinds = [(world, kind) for world in ("bridge", "standard") for kind in ("relational", "simplicial")]
+    worlds: tuple[World, ...] = ("bridge", "standard")
+    kinds = [(world, kind) for world in worlds for kind in ("relational", "simplicial")]
     for comparison, (world, kind) in zip(claims.SOLVED, kinds, strict=True):
         comparison.check()
         (model,) = comparison.models
