@@ -4,6 +4,7 @@
     python -m experiments.claims --only=llrnn.copy               # search, reported seeds, lines of the claims
     python -m experiments.claims --only=llrnn.copy --seeds=0,1 --seconds=600
     python -m experiments.claims --only=llrnn.copy --step_times=500     # before declaring equal time
+    python -m experiments.claims --only=llrnn.copy --give_up            # before another design is declared
     python -m experiments.claims --tables                        # README, docs and results from claims.jsonl
 
 Comparisons are declared in `experiments/NAME/claims.py`. Interrupted at any moment, the same command
@@ -92,8 +93,10 @@ def main() -> None:
     names = [name for name, (comparison, _) in declared.items() if comparison.with_data is None]
     if values.only:
         names = chosen(values.only, declared)
-    if len(names) > 1 and (values.seeds or values.data):
-        raise ValueError(f"--only: got {', '.join(names)}, expected one comparison with --seeds or --data")
+    if len(names) > 1 and (values.seeds or values.data or values.give_up):
+        raise ValueError(
+            f"--only: got {', '.join(names)}, expected one comparison with --seeds, --data or --give_up"
+        )
     try:
         seeds = [int(seed) for seed in values.seeds]
     except ValueError:
@@ -110,17 +113,21 @@ def main() -> None:
             ).items():
                 print(f"{name}, {model}: step_seconds={seconds:.3g}")
             continue
+        command = f"python -m experiments.claims --only={name}" + (" --data=DIR" if values.data else "")
         try:
-            lines = claiming.run(
-                comparison,
-                experiment,
-                out=out,
-                workdir=Path(values.workdir),
-                seeds=seeds,
-                data=Path(values.data) if values.data else None,
-                seconds=max(end - time.monotonic(), 1e-3) if values.seconds else 0.0,
-                command=f"python -m experiments.claims --only={name}"
-                + (" --data=DIR" if values.data else ""),
+            lines = (
+                claiming.give_up(comparison, out=out, command=command)
+                if values.give_up
+                else claiming.run(
+                    comparison,
+                    experiment,
+                    out=out,
+                    workdir=Path(values.workdir),
+                    seeds=seeds,
+                    data=Path(values.data) if values.data else None,
+                    seconds=max(end - time.monotonic(), 1e-3) if values.seconds else 0.0,
+                    command=command,
+                )
             )
         except claiming.Interrupted as reason:
             print(reason)
@@ -138,6 +145,9 @@ if __name__ == "__main__":
     flags.DEFINE_string("data", None, "the folder of the comparison's data")
     flags.DEFINE_float("seconds", 0.0, "end this session in time, with everything saved; 0 for no limit", 0.0)
     flags.DEFINE_integer("step_times", 0, "only measure seconds per step, in runs of so many steps", 0)
+    flags.DEFINE_bool(
+        "give_up", False, "end an attempt with the seeds that are done: its claims are written as not holding"
+    )
     flags.DEFINE_bool("tables", False, "only write the tables of the pages")
     flags.DEFINE_string("pages", ".", "the folder that holds README.md, docs and results, for --tables")
     flags.DEFINE_string("workdir", "runs/claims", "the directory of the runs")

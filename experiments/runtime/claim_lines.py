@@ -26,12 +26,16 @@ Line = Mapping[str, Any]
 def verdict(line: Line) -> bool | None:
     """Returns whether a line's claim holds by its own numbers; None if the line has no hypothesis.
 
+    One whose attempt was given up before all of its seeds ran does not hold.
+
     Raises:
         ValueError: a test cannot be made from what the line holds.
     """
     tests = line["tests"]
     if not tests:
         return None
+    if line.get("given_up"):
+        return False
     sign = 1.0 if line["higher_is_better"] else -1.0
     ours = [sign * value for value in line["ours"]["per_seed"]]
     compared = [baseline for baseline in line["baselines"] if baseline["compared"]]

@@ -80,7 +80,7 @@ def run(
     workdir.mkdir(parents=True, exist_ok=True)
     with _held(workdir, wait=False):
         record = Record(out, comparison.name)
-        _check_declaration(comparison, record)
+        _check_declaration(comparison, record, out)
         runner = _Runner(comparison, experiment, record, workdir, data, seconds, show)
         runner.train(list(_search_pieces(comparison)))
         chosen = choose(comparison, record)
@@ -93,6 +93,36 @@ def run(
         _publish(out, lines)
         draw(comparison, record, out)
         return lines
+
+
+def give_up(comparison: Comparison, *, out: Path, command: str = "") -> list[dict[str, Any]]:
+    """Ends an attempt of which some reported seeds are done; writes and returns the lines of its claims.
+
+    They have those seeds, are marked with `given_up`, and do not hold, so that an attempt that another
+    declaration is to replace does not disappear.
+
+    Raises:
+        ValueError: no reported seed is done for all models, all are, or the declaration was edited.
+    """
+    comparison.check()
+    record = Record(out, comparison.name)
+    chosen = choose(comparison, record)
+    if edited := record.declared and comparison.differences(record.declared["declaration"]):
+        raise ValueError(
+            f"{comparison.name}: got an edited declaration, expected the recorded one: " + "; ".join(edited)
+        )
+
+    def is_done(seed: int) -> bool:
+        pieces = _reported_pieces(comparison, chosen)
+        return all(record.find(piece) for piece in pieces if piece.seed == seed)
+
+    done = [seed for seed in comparison.seeds if is_done(seed)]
+    if not 0 < len(done) < len(comparison.seeds):
+        raise ValueError(f"{comparison.name}: seeds: got {done} done, expected some of {comparison.seeds}")
+    partial = dataclasses.replace(comparison, seeds=tuple(done))
+    lines = [make_line(partial, claim, record, chosen, command, given_up=True) for claim in partial.claims]
+    _publish(out, lines)
+    return lines
 
 
 class _Runner:
@@ -214,7 +244,7 @@ def choose(comparison: Comparison, record: Record) -> dict[str, Mapping[str, Any
     }
 
 
-def _check_declaration(comparison: Comparison, record: Record) -> None:
+def _check_declaration(comparison: Comparison, record: Record, out: Path) -> None:
     if record.declared is None:
         return
     found = comparison.differences(record.declared["declaration"])
@@ -223,6 +253,13 @@ def _check_declaration(comparison: Comparison, record: Record) -> None:
         raise ValueError(
             f"{comparison.name}: the declaration was edited after its first reported seed; restore it, or "
             f"declare seeds other than {sorted(again)}: " + "; ".join(found)
+        )
+    reported = any(line["kind"] == REPORTED for line in record.lines[record.lines.index(record.declared) :])
+    commit = record.declared["commit"]
+    if found and reported and commit not in {line["fixed_beforehand"] for line in claims.read(out)}:
+        raise ValueError(
+            f"{comparison.name}: the attempt declared in commit {commit} has reported seeds and no lines; "
+            "restore that declaration, and write them with --give_up"
         )
 
 
@@ -258,8 +295,13 @@ def make_line(
     record: Record,
     chosen: Mapping[str, Mapping[str, Any]],
     command: str = "",
+    *,
+    given_up: bool = False,
 ) -> dict[str, Any]:
-    """Returns the line of a claim, from the record of a comparison whose reported runs are all done."""
+    """Returns the line of a claim, from the record of a comparison whose reported runs are all done.
+
+    With `given_up`, the comparison has the seeds that are done of those that were declared.
+    """
     entries, used = [], []
     for model in comparison.models_of(claim):
         steps = model.budgets[claim.budget]
@@ -303,6 +345,8 @@ def make_line(
         "command": command,
         "commit": last["commit"],
     }
+    if given_up:
+        line["given_up"] = True
     return {**line, "holds": claims.verdict(line)}
 
 

@@ -133,6 +133,21 @@ def test_lines_with_a_declaration_are_those_of_their_record(monkeypatch):
             assert claiming.make_line(comparison, claim, record, chosen, line["command"]) == line
 
 
+def test_every_attempt_has_lines():
+    """Also one that was given up: a declaration that another has replaced, with reported seeds under it."""
+    published = {line["fixed_beforehand"] for line in claims.read(ROOT / "results")}
+    replaced = 0
+    for path in sorted((ROOT / "results" / "claims").glob("*.jsonl")):
+        declared, reported = None, False
+        for line in claiming.Record(ROOT / "results", path.stem).lines:
+            reported |= line["kind"] == claiming.REPORTED
+            if line["kind"] == claiming.DECLARATION:
+                assert not reported or declared in published, path
+                replaced += reported
+                declared, reported = line["commit"], False
+    assert replaced >= 3
+
+
 def test_the_tables_of_all_pages_are_those_of_the_file():
     """`python -m experiments.claims --tables` changes nothing."""
     pages, lines = claim_tables.pages(ROOT), claims.read(ROOT / "results")
@@ -210,7 +225,8 @@ def test_the_program_lists_all_comparisons(tmp_path):
     ("arguments", "message"),
     [
         (("--only=nothing",), "--only: got 'nothing'"),
-        (("--only=llrnn", "--seeds=0"), "expected one comparison with --seeds or --data"),
+        (("--only=llrnn", "--seeds=0"), "expected one comparison with --seeds, --data or --give_up"),
+        (("--only=llrnn", "--give_up=true"), "expected one comparison with --seeds, --data or --give_up"),
         (("--only=llrnn.copy", "--seeds=x"), "--seeds: got x, expected whole numbers"),
         (("--only=llrnn.copy", "--seeds=99"), r"seeds: got [99], expected some of (0, 1, 2, 3, 4)"),
         (("--only=llrnn.copy", "--data=x"), "data: got x, expected no folder"),
@@ -231,8 +247,10 @@ def test_wrong_flags_are_reported_in_a_line(arguments, message, tmp_path, monkey
 
 def flags_of(monkeypatch, tmp_path, **given):
     """Sets the flags of the program; the others have their defaults."""
-    values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0, "tables": False}
+    values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0}
     values |= {
+        "tables": False,
+        "give_up": False,
         "all": False,
         "pages": ".",
         "workdir": str(tmp_path / "runs"),
@@ -257,6 +275,18 @@ def test_the_program_prints_step_times(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(program, "comparisons", lambda: {"llrnn.copy": (unfair, None)})
     with pytest.raises(ValueError, match=r"seeds: got \(0, 0\), expected different ones"):
         program.main()
+
+
+def test_the_program_gives_an_attempt_up(tmp_path, monkeypatch, capsys):
+    def give_up(comparison, *, out, command):
+        assert (comparison, out) == (DECLARED["llrnn.copy"][0], tmp_path / "results")
+        assert command == "python -m experiments.claims --only=llrnn.copy"
+        return [{"id": "llrnn.copy", "holds": False, "tests": ["mean"]}]
+
+    monkeypatch.setattr(claiming, "give_up", give_up)
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], give_up=True)
+    program.main()
+    assert capsys.readouterr().out == "llrnn.copy: **no**\n"
 
 
 def test_the_program_runs_what_is_chosen_in_the_time_given(tmp_path, monkeypatch, capsys):

@@ -326,6 +326,37 @@ def test_an_edited_declaration_with_new_seeds_is_another_attempt(uninterrupted, 
     }
 
 
+def test_an_attempt_that_is_given_up_does_not_disappear(begun, tmp_path, monkeypatch):
+    """Its lines have the seeds that are done and do not hold; without them nothing else can be declared."""
+    copied(begun, tmp_path)
+    again = claimed.comparison(seeds=(3, 4), level=0.9)
+    never = dataclasses.replace(claimed.SIMULATED, main=None)
+    with pytest.raises(ValueError, match=r"in commit c0ffee has reported seeds and no lines; .* --give_up"):
+        run(again, tmp_path, never)
+    with pytest.raises(ValueError, match="got an edited declaration, expected the recorded one: level"):
+        claiming.give_up(claimed.comparison(level=0.9), out=tmp_path / "out")
+    lines = claiming.give_up(claimed.comparison(), out=tmp_path / "out", command="the command")
+    assert lines == claims.read(tmp_path / "out")
+    for line in lines:
+        assert (line["ours"]["seeds"], line["given_up"], line["holds"]) == ([1], True, False)
+        assert (line["command"], line["fixed_beforehand"]) == ("the command", "c0ffee")
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
+    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
+    run(again, tmp_path)
+    found = {line["id"]: line for line in claims.read(tmp_path / "out")}
+    assert found["slope.optimizer.attempt1"] == {**lines[0], "id": "slope.optimizer.attempt1"}
+    assert found["slope.optimizer"]["ours"]["seeds"] == [3, 4]
+    assert "given_up" not in found["slope.optimizer"]
+
+
+def test_only_a_part_can_be_given_up(uninterrupted, tmp_path):
+    copied(uninterrupted, tmp_path)
+    with pytest.raises(ValueError, match=r"seeds: got \[0, 1, 2\] done, expected some of \(0, 1, 2\)"):
+        claiming.give_up(claimed.comparison(), out=tmp_path / "out")
+    with pytest.raises(ValueError, match=r"seeds: got \[\] done, expected some of"):
+        claiming.give_up(claimed.comparison(), out=tmp_path / "empty")
+
+
 def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
     """The search may run; the declaration is recorded with a commit that holds it, or not at all."""
     monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee-dirty")

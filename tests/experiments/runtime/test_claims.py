@@ -59,6 +59,13 @@ def test_verdicts(found, holds):
     assert claims.verdict(found) is holds
 
 
+def test_what_was_given_up_does_not_hold():
+    """Whatever the seeds that ran say; without a hypothesis nothing can fail to hold."""
+    found = line([0.9, 0.8], tests=["threshold"], target=0.7)
+    assert (claims.verdict(found), claims.verdict({**found, "given_up": True})) == (True, False)
+    assert claims.verdict({**line([1, 2]), "given_up": True}) is None
+
+
 def test_unpaired_compares_the_ends_of_intervals():
     """The verdict turns where our lower end meets the baseline's upper end."""
     ours, other = [5.0, 6.0, 7.0], [1.0, 2.0, 3.0]
