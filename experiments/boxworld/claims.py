@@ -147,22 +147,22 @@ def _pupil(
     )
 
 
-def _imitating(runs: Mapping[str, Sequence[Line]], after: str = "") -> Any:
-    """Draws the fraction of boards solved against the number of states learned from (`after` what, if any).
+def _imitating(runs: Mapping[str, Sequence[Line]], states: str = "states learned from") -> Any:
+    """Draws the fraction of boards solved against the number of states, which the axis calls `states`.
 
     If there is one model, the seed that solves most of the boards for validation is drawn apart.
     """
     curves: dict[str, Any] = {}
     for model, lines in runs.items():
         found = [line["measurements"] for line in lines]
-        states = np.asarray([step for step, _ in found[0]["curve"]]) * _IMITATION.frames_per_step / 1e6
+        millions = np.asarray([step for step, _ in found[0]["curve"]]) * _IMITATION.frames_per_step / 1e6
         rows = [[solved for _, solved in one["curve"]] for one in found]
-        curves[model] = (states, *runtime.intervals.mean_band(rows))
+        curves[model] = (millions, *runtime.intervals.mean_band(rows))
         if len(runs) == 1:
             best = max(range(len(found)), key=lambda seed: found[seed]["validated"])
-            curves["best on validation boards"] = (states, rows[best])
+            curves["best on validation boards"] = (millions, rows[best])
     title = "boards solved after imitation; mean over seeds, 95 %"
-    return _next_to_chance(curves, runs, title=title, xlabel=f"states learned from{after} / 10⁶")
+    return _next_to_chance(curves, runs, title=title, xlabel=f"{states} / 10⁶")
 
 
 def _types_solved(runs: Mapping[str, Sequence[Line]]) -> Any:
@@ -293,7 +293,7 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
         measure=measure_imitation,
         seeds=(10, 11, 12),
         figures=lambda runs: {
-            f"boxworld/solved_{name}": _imitating(runs, after=", after the starts,"),
+            f"boxworld/solved_{name}": _imitating(runs, "states after the starts"),
             f"boxworld/solved_{name}_types": _types_solved(runs),
         },
     )

@@ -40,7 +40,6 @@ def main(
         The result; the leaves of its state and parameters have a leading seed axis. `results` has "solved"
         and "types" for "agent" (all seeds pooled), for each seed, and for "chance", a random policy.
     """
-    config.validate()
     result = train(config, workdir, parallel)
     # A session may end before this run begins: see `config.first`.
     has_begun = workdir is not None and (Path(workdir) / "metrics.jsonl").exists()

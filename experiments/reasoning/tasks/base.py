@@ -40,8 +40,9 @@ class Problems:
 class Task(abc.ABC):
     """A distribution of problems for each split; hashable, so that it may be static under `jax.jit`.
 
-    The splits differ in what a user would call new: other compositions, or larger problems. They are made
-    before anything is permuted or renamed, by a rule that no permutation of a problem changes.
+    Splits differ in what a user would call new: other compositions, or larger problems. Other compositions
+    are held out before anything is permuted or renamed, by a rule that no permutation of a problem changes.
+    Some tests are new draws as in training, for comparison; they are not the measure.
 
     Attributes of the class:
         name: its name in `tasks.TASKS`.

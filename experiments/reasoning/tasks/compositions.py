@@ -61,7 +61,7 @@ class Composition(_Graphs):
 class Quotient(_Graphs):
     """Are there different nodes k and l of one colour with edges (i, k) and (j, l)? Asked where i is not j.
 
-    Nodes have no names; their tokens are colours, one of as many as there are nodes.
+    Nodes have no names; their tokens are colours, of which a graph may have as many as nodes.
     """
 
     name: ClassVar[str] = "quotient"

@@ -162,10 +162,10 @@ def draw_graph(
     """
     chains = _chains()
     for_answer, for_ends, *for_paths = jax.random.split(key, 4)
-    # Chains of two relations have fewer answers than longer ones.
-    possible = np.isfinite(chains.ends(length)).any(axis=1)
+    ends = chains.ends(length)
+    possible = np.isfinite(ends).any(axis=1)  # no two chains leave EQ alone
     answer = jax.random.categorical(for_answer, jnp.asarray(np.where(possible, 0.0, -np.inf)))
-    both = jax.random.categorical(for_ends, jnp.asarray(chains.ends(length))[answer])
+    both = jax.random.categorical(for_ends, jnp.asarray(ends)[answer])
     count = len(chains.sets)
     relations = jnp.full((size, size), -1)
     targets = relations.at[0, 1].set(answer)
