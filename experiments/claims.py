@@ -22,7 +22,7 @@ import jax
 from absl import flags
 
 from experiments import registry, runtime
-from experiments.runtime import claim_tables, claiming, claims
+from experiments.runtime import claim_publishing, claim_records, claim_tables, claiming, claims
 
 
 def comparisons() -> dict[str, tuple[claims.Comparison, runtime.Experiment]]:
@@ -88,7 +88,7 @@ def main() -> None:
         return
     if not values.only and not values.all:
         for comparison, _ in declared.values():
-            print(claiming.progress_table(comparison, claiming.Record(out, comparison.name)), end="\n\n")
+            print(claiming.progress_table(comparison, claim_records.Record(out, comparison.name)), end="\n\n")
         return
     names = [name for name, (comparison, _) in declared.items() if comparison.with_data is None]
     if values.only:
@@ -116,7 +116,7 @@ def main() -> None:
         command = f"python -m experiments.claims --only={name}" + (" --data=DIR" if values.data else "")
         try:
             lines = (
-                claiming.give_up(comparison, out=out, command=command)
+                claim_publishing.give_up(comparison, out=out, command=command)
                 if values.give_up
                 else claiming.run(
                     comparison,

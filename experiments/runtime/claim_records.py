@@ -1,14 +1,18 @@
-"""The record of a comparison: declarations and finished runs, in one small file to continue from."""
+"""The runs that a comparison needs, and the record of those that are done: a small file to continue from."""
 
 import dataclasses
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import os
+import statistics
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.runtime import claims
-from experiments.runtime.claims import Model
+from experiments.runtime.claims import Comparison, Model
 from experiments.runtime.workdir import whole
 
 SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
@@ -95,3 +99,64 @@ class Record:
     def reported_seeds(self) -> set[int]:
         """The seeds of all reported runs, of every declaration."""
         return {line["seed"] for line in self.lines if line["kind"] == REPORTED}
+
+
+def search_pieces(comparison: Comparison) -> Iterator[Piece]:
+    """Yields the runs of the search of every model that has several settings."""
+    for model in comparison.models:
+        steps = comparison.search_steps or next(iter(model.budgets.values()))
+        for settings in model.search if len(model.search) > 1 else ():
+            for seed in comparison.search_seeds:
+                yield Piece(SEARCH, model, settings, seed, steps)
+
+
+def reported_pieces(comparison: Comparison, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Piece]:
+    """Yields the reported runs, given each model's setting, seed by seed: what is done can be compared."""
+    for seed in comparison.seeds:
+        for model in comparison.models:
+            if seed in comparison.seeds_of(model):
+                for steps in dict.fromkeys(model.budgets.values()):
+                    yield Piece(REPORTED, model, chosen[model.name], seed, steps)
+
+
+def choose(comparison: Comparison, record: Record) -> dict[str, Mapping[str, Any]]:
+    """Returns the setting of each model with the best mean over the search seeds; the first of equals.
+
+    A setting with which a run diverged is worse than all others.
+    """
+    sign = 1 if comparison.search_higher_is_better else -1
+    values: dict[tuple[str, str], list[float]] = {}
+    for piece in search_pieces(comparison):
+        if line := record.find(piece):
+            diverged = "diverged" in line
+            value = -math.inf if diverged else sign * line["measurements"][comparison.search_by]
+            values.setdefault((piece.model.name, json.dumps(piece.settings)), []).append(value)
+    return {
+        model.name: max(
+            model.search,
+            key=lambda settings, name=model.name: statistics.fmean(
+                values.get((name, json.dumps(settings)), [-math.inf])
+            ),
+        )
+        for model in comparison.models
+    }
+
+
+class Held:
+    """Holds a folder for this process; without `wait`, refuses one that another process holds."""
+
+    def __init__(self, folder: Path, *, wait: bool):
+        self.folder, self.wait = folder, wait
+
+    def __enter__(self) -> None:
+        self.file = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | (0 if self.wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(self.file)
+            raise ValueError(
+                f"{self.folder}: got a folder that another process uses, expected a free one"
+            ) from None
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.file)

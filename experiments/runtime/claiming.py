@@ -8,27 +8,33 @@ declaration is refused, until it names new seeds.
 
 import dataclasses
 import datetime
-import fcntl
 import inspect
-import json
-import math
-import os
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from experiments.runtime import claims
-from experiments.runtime.claim_records import DECLARATION, REPORTED, SEARCH, Piece, Record
-from experiments.runtime.claims import Claim, Comparison, Line, Run
+from experiments.runtime.claim_publishing import draw, make_line, publish
+from experiments.runtime.claim_records import (
+    DECLARATION,
+    REPORTED,
+    SEARCH,
+    Held,
+    Piece,
+    Record,
+    choose,
+    reported_pieces,
+    search_pieces,
+)
+from experiments.runtime.claims import Comparison, Run
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import FitResult, NonFiniteLoss
-from experiments.runtime.optional import can_draw
 from experiments.runtime.workdir import commit_of
 
 
@@ -78,51 +84,21 @@ def run(
         raise ValueError(f"data: got {data}, expected {expected} for {comparison.name}")
     workdir = workdir / comparison.name
     workdir.mkdir(parents=True, exist_ok=True)
-    with _held(workdir, wait=False):
+    with Held(workdir, wait=False):
         record = Record(out, comparison.name)
         _check_declaration(comparison, record, out)
         runner = _Runner(comparison, experiment, record, workdir, data, seconds, show)
-        runner.train(list(_search_pieces(comparison)))
+        runner.train(list(search_pieces(comparison)))
         chosen = choose(comparison, record)
         _declare(comparison, record)
-        wanted = list(_reported_pieces(comparison, chosen))
+        wanted = list(reported_pieces(comparison, chosen))
         runner.train([piece for piece in wanted if not seeds or piece.seed in seeds])
         if not all(record.find(piece) for piece in wanted):
             return []
         lines = [make_line(comparison, claim, record, chosen, command) for claim in comparison.claims]
-        _publish(out, lines)
+        publish(out, lines)
         draw(comparison, record, out)
         return lines
-
-
-def give_up(comparison: Comparison, *, out: Path, command: str = "") -> list[dict[str, Any]]:
-    """Ends an attempt of which some reported seeds are done; writes and returns the lines of its claims.
-
-    They have those seeds, are marked with `given_up`, and do not hold, so that an attempt that another
-    declaration is to replace does not disappear.
-
-    Raises:
-        ValueError: no reported seed is done for all models, all are, or the declaration was edited.
-    """
-    comparison.check()
-    record = Record(out, comparison.name)
-    chosen = choose(comparison, record)
-    if edited := record.declared and comparison.differences(record.declared["declaration"]):
-        raise ValueError(
-            f"{comparison.name}: got an edited declaration, expected the recorded one: " + "; ".join(edited)
-        )
-
-    def is_done(seed: int) -> bool:
-        pieces = _reported_pieces(comparison, chosen)
-        return all(record.find(piece) for piece in pieces if piece.seed == seed)
-
-    done = [seed for seed in comparison.seeds if is_done(seed)]
-    if not 0 < len(done) < len(comparison.seeds):
-        raise ValueError(f"{comparison.name}: seeds: got {done} done, expected some of {comparison.seeds}")
-    partial = dataclasses.replace(comparison, seeds=tuple(done))
-    lines = [make_line(partial, claim, record, chosen, command, given_up=True) for claim in partial.claims]
-    _publish(out, lines)
-    return lines
 
 
 class _Runner:
@@ -204,46 +180,6 @@ def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, An
     }
 
 
-def _search_pieces(comparison: Comparison) -> Iterator[Piece]:
-    for model in comparison.models:
-        steps = comparison.search_steps or next(iter(model.budgets.values()))
-        for settings in model.search if len(model.search) > 1 else ():
-            for seed in comparison.search_seeds:
-                yield Piece(SEARCH, model, settings, seed, steps)
-
-
-def _reported_pieces(comparison: Comparison, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Piece]:
-    # Seed by seed, so that what is done when time is up can be compared.
-    for seed in comparison.seeds:
-        for model in comparison.models:
-            if seed in comparison.seeds_of(model):
-                for steps in dict.fromkeys(model.budgets.values()):
-                    yield Piece(REPORTED, model, chosen[model.name], seed, steps)
-
-
-def choose(comparison: Comparison, record: Record) -> dict[str, Mapping[str, Any]]:
-    """Returns the setting of each model with the best mean over the search seeds; the first of equals.
-
-    A setting with which a run diverged is worse than all others.
-    """
-    sign = 1 if comparison.search_higher_is_better else -1
-    values: dict[tuple[str, str], list[float]] = {}
-    for piece in _search_pieces(comparison):
-        if line := record.find(piece):
-            diverged = "diverged" in line
-            value = -math.inf if diverged else sign * line["measurements"][comparison.search_by]
-            values.setdefault((piece.model.name, json.dumps(piece.settings)), []).append(value)
-    return {
-        model.name: max(
-            model.search,
-            key=lambda settings, name=model.name: statistics.fmean(
-                values.get((name, json.dumps(settings)), [-math.inf])
-            ),
-        )
-        for model in comparison.models
-    }
-
-
 def _check_declaration(comparison: Comparison, record: Record, out: Path) -> None:
     if record.declared is None:
         return
@@ -289,127 +225,13 @@ def untracked(folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def make_line(
-    comparison: Comparison,
-    claim: Claim,
-    record: Record,
-    chosen: Mapping[str, Mapping[str, Any]],
-    command: str = "",
-    *,
-    given_up: bool = False,
-) -> dict[str, Any]:
-    """Returns the line of a claim, from the record of a comparison whose reported runs are all done.
-
-    With `given_up`, the comparison has the seeds that are done of those that were declared.
-    """
-    entries, used = [], []
-    for model in comparison.models_of(claim):
-        steps = model.budgets[claim.budget]
-        pieces = [
-            Piece(REPORTED, model, chosen[model.name], seed, steps) for seed in comparison.seeds_of(model)
-        ]
-        lines = [line for piece in pieces if (line := record.find(piece))]
-        used += lines
-        entries.append(
-            {
-                "name": model.name,
-                "per_seed": [line["measurements"][claim.value] for line in lines],
-                "seeds": [line["seed"] for line in lines],
-                "seconds": [line["train_seconds"] for line in lines],
-                "parameters": model.parameters,
-                "steps": model.updates(claim.budget),
-                "settings": dict(chosen[model.name]),
-            }
-        )
-        if len(entries) > 1:
-            entries[-1] |= {"compared": model.compared, "exception": model.exception}
-    ours, *baselines = entries
-    last = max(used, key=lambda line: line["date"])
-    line = {
-        "id": claim.id,
-        "claim": claim.claim,
-        "measure": claim.measure,
-        "higher_is_better": claim.higher_is_better,
-        "paper": claim.paper,
-        "target": claim.target,
-        "tests": list(claim.tests),
-        "level": comparison.corrected_level,
-        "share": claim.share,
-        "ours": ours,
-        "baselines": baselines,
-        "fixed_beforehand": record.declared["commit"] if record.declared else None,
-        "search_seeds": list(comparison.search_seeds),
-        "hardware": " and ".join(sorted({claims.hardware(line["devices"]) for line in used})),
-        "versions": " and ".join(sorted({f"jax {line['versions']['jax']}" for line in used})),
-        "date": last["date"],
-        "command": command,
-        "commit": last["commit"],
-    }
-    if given_up:
-        line["given_up"] = True
-    return {**line, "holds": claims.verdict(line)}
-
-
-def draw(comparison: Comparison, record: Record, out: Path) -> list[Path]:
-    """Draws the figures of a comparison whose reported runs are done; returns the files."""
-    if comparison.figures is None or not can_draw():
-        return []
-    from experiments.runtime import plots  # Matplotlib takes long to import
-
-    chosen, budget = choose(comparison, record), comparison.claims[0].budget
-    runs = {
-        model.name: [
-            line
-            for seed in comparison.seeds_of(model)
-            if (line := record.find(Piece(REPORTED, model, chosen[model.name], seed, model.budgets[budget])))
-        ]
-        for model in comparison.models
-    }
-    return [plots.save(figure, out / f"{name}.png") for name, figure in comparison.figures(runs).items()]
-
-
-def _publish(out: Path, lines: Sequence[Line]) -> None:
-    """Adds lines to the file of claims; a line of an earlier declaration stays as ID.attempt1, and so on."""
-    out.mkdir(parents=True, exist_ok=True)
-    with _held(out, wait=True):
-        found = {line["id"]: line for line in claims.read(out)}
-        for line in lines:
-            old = found.get(line["id"])
-            if old is not None and old["fixed_beforehand"] != line["fixed_beforehand"]:
-                number = sum(other.startswith(f"{line['id']}.attempt") for other in found) + 1
-                name = f"{line['id']}.attempt{number}"
-                found[name] = {**old, "id": name}
-            found[line["id"]] = dict(line)
-        claims.write(out, list(found.values()))
-
-
-class _held:
-    """Holds a folder for this process; without `wait`, refuses one that another process holds."""
-
-    def __init__(self, folder: Path, *, wait: bool):
-        self.folder, self.wait = folder, wait
-
-    def __enter__(self) -> None:
-        self.file = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | (0 if self.wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(self.file)
-            raise ValueError(
-                f"{self.folder}: got a folder that another process uses, expected a free one"
-            ) from None
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.file)
-
-
 def progress_table(comparison: Comparison, record: Record) -> str:
     """Returns how many runs of each model are done, how many are needed, and the mean of the measurement."""
     value = comparison.claims[0].value if comparison.claims else comparison.search_by
     chosen, rows = choose(comparison, record), []
     for model in comparison.models:
         cells = []
-        for pieces in (_search_pieces(comparison), _reported_pieces(comparison, chosen)):
+        for pieces in (search_pieces(comparison), reported_pieces(comparison, chosen)):
             of_model = [piece for piece in pieces if piece.model is model]
             done = [line["measurements"] for piece in of_model if (line := record.find(piece))]
             values = [found[value] for found in done if value in found]

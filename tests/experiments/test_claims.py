@@ -14,7 +14,7 @@ import pytest
 from experiments import claims as program
 from experiments.folnet_pretrain.parts import TRANSFORMER
 from experiments.llrnn.config import Config as LLRNN
-from experiments.runtime import claim_tables, claiming, claims
+from experiments.runtime import claim_publishing, claim_records, claim_tables, claiming, claims
 from tests import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def test_ids_are_unique():
 @pytest.mark.parametrize("name", DECLARED)
 def test_no_declaration_was_edited_after_its_first_reported_seed(name):
     """The last declaration in the record is the one in the code, as far as seeds were reported under it."""
-    comparison, record = DECLARED[name][0], claiming.Record(ROOT / "results", name)
+    comparison, record = DECLARED[name][0], claim_records.Record(ROOT / "results", name)
     if record.declared is not None and record.reported_seeds() & set(comparison.seeds):
         assert comparison.differences(record.declared["declaration"]) == []
 
@@ -112,7 +112,7 @@ def test_lines_with_a_declaration_are_those_of_their_record(monkeypatch):
         monkeypatch.setattr(kind, "validate", lambda config: None)
     lines = {line["id"]: line for line in claims.read(ROOT / "results")}
     for name, (comparison, _) in DECLARED.items():
-        record = claiming.Record(ROOT / "results", name)
+        record = claim_records.Record(ROOT / "results", name)
         for claim in comparison.claims:
             line = lines.get(claim.id)
             if line is None or line["fixed_beforehand"] is None:
@@ -120,17 +120,17 @@ def test_lines_with_a_declaration_are_those_of_their_record(monkeypatch):
             assert record.declared is not None
             edited = comparison.differences(record.declared["declaration"])
             if edited or line["fixed_beforehand"] != record.declared["commit"]:
-                declared = [each for each in record.lines if each["kind"] == claiming.DECLARATION]
+                declared = [each for each in record.lines if each["kind"] == claim_records.DECLARATION]
                 before = {each["commit"]: each for each in (declared if edited else declared[:-1])}
                 seeds = before[line["fixed_beforehand"]]["declaration"]["seeds"]
-                runs = [each for each in record.lines if each["kind"] == claiming.REPORTED]
+                runs = [each for each in record.lines if each["kind"] == claim_records.REPORTED]
                 for entry in (line["ours"], *line["baselines"]):
                     of_model = {run["seed"]: run for run in runs if run["model"] == entry["name"]}
                     values = [of_model[seed]["measurements"][claim.value] for seed in seeds]
                     assert entry["per_seed"] == values, line["id"]
                 continue
-            chosen = claiming.choose(comparison, record)
-            assert claiming.make_line(comparison, claim, record, chosen, line["command"]) == line
+            chosen = claim_records.choose(comparison, record)
+            assert claim_publishing.make_line(comparison, claim, record, chosen, line["command"]) == line
 
 
 def test_every_attempt_has_lines():
@@ -139,9 +139,9 @@ def test_every_attempt_has_lines():
     replaced = 0
     for path in sorted((ROOT / "results" / "claims").glob("*.jsonl")):
         declared, reported = None, False
-        for line in claiming.Record(ROOT / "results", path.stem).lines:
-            reported |= line["kind"] == claiming.REPORTED
-            if line["kind"] == claiming.DECLARATION:
+        for line in claim_records.Record(ROOT / "results", path.stem).lines:
+            reported |= line["kind"] == claim_records.REPORTED
+            if line["kind"] == claim_records.DECLARATION:
                 assert not reported or declared in published, path
                 replaced += reported
                 declared, reported = line["commit"], False
@@ -283,7 +283,7 @@ def test_the_program_gives_an_attempt_up(tmp_path, monkeypatch, capsys):
         assert command == "python -m experiments.claims --only=llrnn.copy"
         return [{"id": "llrnn.copy", "holds": False, "tests": ["mean"]}]
 
-    monkeypatch.setattr(claiming, "give_up", give_up)
+    monkeypatch.setattr(claim_publishing, "give_up", give_up)
     flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], give_up=True)
     program.main()
     assert capsys.readouterr().out == "llrnn.copy: **no**\n"

@@ -15,9 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from experiments import runtime
 from experiments.runtime import claiming
+from experiments.runtime.claim_records import Record
 from experiments.runtime.claims import Claim, Comparison, Model
 from experiments.runtime.workdir import config_dict, surroundings, write_json
 
@@ -135,6 +137,59 @@ def comparison(pause=0.0, **fields):
 
 EXPERIMENT = runtime.Experiment(Config, runtime.Presets(quick=config), main)
 SIMULATED = dataclasses.replace(EXPERIMENT, main=simulated)
+
+
+def run(comparison, folder, experiment=SIMULATED, **arguments):
+    """Runs a comparison in a folder."""
+    return claiming.run(
+        comparison,
+        experiment,
+        out=folder / "out",
+        workdir=folder / "runs",
+        show=lambda table: None,
+        **arguments,
+    )
+
+
+def ran(folder, **arguments):
+    """Runs the comparison as from a clean checkout, and returns the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+        patch.setattr(claiming, "untracked", lambda folder: [])
+        run(comparison(), folder, **arguments)
+    return folder
+
+
+def copied(source, target):
+    """Copies the folder of results, whose record another run then continues."""
+    (target / "out" / "claims").mkdir(parents=True)
+    for file in source.glob("out/**/*.jsonl"):
+        (target / file.relative_to(source)).write_bytes(file.read_bytes())
+
+
+def record_of(folder):
+    """Returns the record of the comparison in a folder."""
+    return Record(folder / "out", "slope.optimizer")
+
+
+def two_budgets(**fields):
+    """The second model makes twice as many steps in the second budget; nothing is searched."""
+    first, second = comparison().models
+    models = (
+        dataclasses.replace(
+            first, steps={"equal_steps": 10, "equal_time": 10}, search=({},), step_seconds=2.0
+        ),
+        dataclasses.replace(
+            second, steps={"equal_steps": 10, "equal_time": 20}, search=({},), step_seconds=1.0
+        ),
+    )
+    claim = comparison().claims[0]
+    read = tuple(
+        dataclasses.replace(claim, id=f"slope.optimizer.{budget}", budget=budget)
+        for budget in ("equal_steps", "equal_time")
+    )
+    return comparison(models=models, claims=read, search_seeds=(), search_by="", **fields)
+
 
 if __name__ == "__main__":
     claiming.commit_of = lambda folder: "c0ffee"  # the tests' own files need not be committed

@@ -13,8 +13,7 @@ import claimed  # pyrefly: ignore[missing-import]
 import numpy as np
 import pytest
 
-from experiments.runtime import claiming, claims
-from experiments.runtime.claiming import Record
+from experiments.runtime import claim_records, claiming, claims
 from experiments.runtime.looping import NonFiniteLoss
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -31,49 +30,20 @@ def _committed(monkeypatch):
     monkeypatch.setattr(claiming, "untracked", lambda folder: [])
 
 
-def run(comparison, folder, experiment=claimed.SIMULATED, **arguments):
-    return claiming.run(
-        comparison,
-        experiment,
-        out=folder / "out",
-        workdir=folder / "runs",
-        show=lambda table: None,
-        **arguments,
-    )
-
-
 def without_clock(value):
     if isinstance(value, dict):
         return {name: without_clock(item) for name, item in value.items() if name not in CLOCK}
     return [without_clock(item) for item in value] if isinstance(value, list) else value
 
 
-def ran(folder, **arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-        patch.setattr(claiming, "untracked", lambda folder: [])
-        run(claimed.comparison(), folder, **arguments)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    return ran(tmp_path_factory.mktemp("uninterrupted"))
+    return claimed.ran(tmp_path_factory.mktemp("uninterrupted"))
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    return ran(tmp_path_factory.mktemp("begun"), seeds=[1])
-
-
-def copied(source, target):
-    (target / "out" / "claims").mkdir(parents=True)
-    for file in source.glob("out/**/*.jsonl"):
-        (target / file.relative_to(source)).write_bytes(file.read_bytes())
-
-
-def record_of(folder):
-    return Record(folder / "out", "slope.optimizer")
+    return claimed.ran(tmp_path_factory.mktemp("begun"), seeds=[1])
 
 
 def test_lines_of_all_claims_are_written(uninterrupted):
@@ -95,34 +65,9 @@ def test_lines_of_all_claims_are_written(uninterrupted):
         assert entry["parameters"] == 1
 
 
-def test_a_claim_may_be_about_any_model(uninterrupted):
-    """And against any; a claim that names none is declared as those that could not."""
-    record, whole = record_of(uninterrupted), claimed.comparison()
-    chosen = {model.name: {"lr": 0.1} for model in whole.models}
-    turned = dataclasses.replace(whole.claims[0], ours="Adam", against=("SGD",), tests=("paired",))
-    line = claiming.make_line(whole, turned, record, chosen)
-    first = claiming.make_line(whole, whole.claims[0], record, chosen)
-    assert (line["ours"]["name"], [entry["name"] for entry in line["baselines"]]) == ("Adam", ["SGD"])
-    assert line["ours"]["per_seed"] == first["baselines"][0]["per_seed"]
-    assert line["baselines"][0]["per_seed"] == first["ours"]["per_seed"]
-    assert "compared" not in line["ours"]
-    assert (line["holds"], first["holds"]) == (False, True)
-    three = (*whole.models, dataclasses.replace(whole.models[1], name="Lion"))
-    larger = dataclasses.replace(whole, models=three)
-    found = [
-        [model.name for model in larger.models_of(dataclasses.replace(turned, **named))]
-        for named in ({}, {"against": ()}, {"ours": "", "against": ("Lion",)})
-    ]
-    assert found == [["Adam", "SGD"], ["Adam", "SGD", "Lion"], ["SGD", "Lion"]]
-    declared = [*whole.declaration()["claims"][0]]
-    assert not {"ours", "against", "paper"} & {*declared}
-    of_turned = dataclasses.replace(whole, claims=(turned,)).declaration()["claims"][0]
-    assert (of_turned["ours"], of_turned["against"]) == ("Adam", ["SGD"])
-
-
 def test_the_search_decides_the_settings(uninterrupted):
     """The reported runs have the setting that was best on the search seeds."""
-    record = record_of(uninterrupted)
+    record = claimed.record_of(uninterrupted)
     for model in ("SGD", "Adam"):
         searched = {
             line["settings"]["lr"]: line["measurements"]["distance"]
@@ -147,22 +92,24 @@ def test_a_search_run_that_diverges_rules_its_setting_out(tmp_path):
         return claimed.simulated(config, workdir=workdir)
 
     experiment = dataclasses.replace(claimed.EXPERIMENT, main=diverging)
-    run(claimed.comparison(), tmp_path, experiment, seeds=[0])
-    lines = record_of(tmp_path).lines
+    claimed.run(claimed.comparison(), tmp_path, experiment, seeds=[0])
+    lines = claimed.record_of(tmp_path).lines
     diverged = [(line["model"], line["settings"], line["diverged"]) for line in lines if "diverged" in line]
     assert diverged == [("SGD", {"lr": 0.1}, 7)]
     used = [line["settings"] for line in lines if line["kind"] == "reported" and line["model"] == "SGD"]
     assert used == [{"lr": 0.01}]
     with pytest.raises(NonFiniteLoss):
-        run(claimed.comparison(), tmp_path, experiment)
-    assert sum("diverged" in line for line in record_of(tmp_path).lines) == 1
+        claimed.run(claimed.comparison(), tmp_path, experiment)
+    assert sum("diverged" in line for line in claimed.record_of(tmp_path).lines) == 1
 
 
 def test_the_declaration_is_recorded_before_the_first_reported_seed(uninterrupted):
     """Its line stands between the search and the reported runs."""
-    kinds = [line["kind"] for line in record_of(uninterrupted).lines]
+    kinds = [line["kind"] for line in claimed.record_of(uninterrupted).lines]
     assert kinds == ["search"] * 4 + ["declaration"] + ["reported"] * 6
-    times = [line["train_seconds"] for line in record_of(uninterrupted).lines if "train_seconds" in line]
+    times = [
+        line["train_seconds"] for line in claimed.record_of(uninterrupted).lines if "train_seconds" in line
+    ]
     assert len(times) == 10
     assert times == [round(seconds, 2) for seconds in times]
 
@@ -184,14 +131,14 @@ def killed(evaluations, comparison, folder, *experiment):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claimed.time, "sleep", dying)
         with pytest.raises(Killed):
-            run(comparison, folder, *experiment)
+            claimed.run(comparison, folder, *experiment)
 
 
 def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path):
     """In the search, in the middle of a reported run, and between models; runs continue from checkpoints."""
     for evaluations in (6, 15, 7):
         killed(evaluations, claimed.comparison(), tmp_path)
-    run(claimed.comparison(), tmp_path)
+    claimed.run(claimed.comparison(), tmp_path)
     assert_equal(tmp_path, uninterrupted)
 
 
@@ -199,11 +146,11 @@ def test_real_runs_are_continued_from_their_checkpoints(tmp_path):
     """Killed in the second of four runs and in the third, which have four evaluations each."""
     models = tuple(dataclasses.replace(model, search=({},)) for model in claimed.comparison().models)
     small = claimed.comparison(models=models, seeds=(0, 1), search_seeds=(), search_by="")
-    run(small, tmp_path / "calm", claimed.EXPERIMENT)
+    claimed.run(small, tmp_path / "calm", claimed.EXPERIMENT)
     for evaluations in (6, 5):
         killed(evaluations, small, tmp_path / "killed", claimed.EXPERIMENT)
-    assert len(record_of(tmp_path / "killed").lines) == 1 + 2
-    assert len(run(small, tmp_path / "killed", claimed.EXPERIMENT)) == 2
+    assert len(claimed.record_of(tmp_path / "killed").lines) == 1 + 2
+    assert len(claimed.run(small, tmp_path / "killed", claimed.EXPERIMENT)) == 2
     assert_equal(tmp_path / "killed", tmp_path / "calm")
 
 
@@ -211,7 +158,7 @@ def assert_equal(folder, other):
     """The lines are equal but for times, and so are the parameters of all runs."""
     found, expected = (without_clock(claims.read(one / "out")) for one in (folder, other))
     assert found == expected
-    hashes = [[line.get("params_sha256") for line in record_of(one).lines] for one in (folder, other)]
+    hashes = [[line.get("params_sha256") for line in claimed.record_of(one).lines] for one in (folder, other)]
     assert hashes[0] == hashes[1]
     assert len({digest for digest in hashes[0] if digest}) == sum(map(bool, hashes[0]))
 
@@ -222,7 +169,7 @@ def test_a_session_ends_in_time_and_is_continued(uninterrupted, tmp_path):
     while True:
         sessions += 1
         try:
-            lines = run(claimed.comparison(), tmp_path, seconds=0.05)
+            lines = claimed.run(claimed.comparison(), tmp_path, seconds=0.05)
         except claiming.Interrupted:
             continue
         break
@@ -241,27 +188,27 @@ def test_a_session_without_a_second_left_begins_no_run(seconds, tmp_path, monkey
         return claimed.simulated(dataclasses.replace(config, session_seconds=0.0), workdir=workdir)
 
     with pytest.raises(claiming.Interrupted, match="the session's time is up"):
-        run(
+        claimed.run(
             claimed.comparison(), tmp_path, dataclasses.replace(claimed.SIMULATED, main=main), seconds=seconds
         )
-    assert len(record_of(tmp_path).lines) == 1
+    assert len(claimed.record_of(tmp_path).lines) == 1
 
 
 def test_finished_runs_are_not_repeated(uninterrupted, tmp_path):
     """The record alone is enough to write the lines, on a machine that never saw the runs."""
-    copied(uninterrupted, tmp_path)
+    claimed.copied(uninterrupted, tmp_path)
     (tmp_path / "out" / "claims.jsonl").unlink()
     never = dataclasses.replace(claimed.SIMULATED, main=None)
-    lines = run(claimed.comparison(), tmp_path, never)
+    lines = claimed.run(claimed.comparison(), tmp_path, never)
     assert lines == claims.read(uninterrupted / "out")
 
 
 def test_some_seeds_first(begun, tmp_path):
     """No line is written before all declared seeds are done."""
-    assert {line["seed"] for line in record_of(begun).lines if line["kind"] == "reported"} == {1}
+    assert {line["seed"] for line in claimed.record_of(begun).lines if line["kind"] == "reported"} == {1}
     assert claims.read(begun / "out") == []
-    copied(begun, tmp_path)
-    assert len(run(claimed.comparison(), tmp_path)) == 2
+    claimed.copied(begun, tmp_path)
+    assert len(claimed.run(claimed.comparison(), tmp_path)) == 2
 
 
 def edited(**fields):
@@ -284,92 +231,37 @@ def edited(**fields):
 )
 def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparison, named, begun, tmp_path):
     """Whatever it fixes: config, comparison, grid, level, measure, seeds, claims; nothing is trained."""
-    copied(begun, tmp_path)
-    before = record_of(tmp_path).path.read_bytes()
+    claimed.copied(begun, tmp_path)
+    before = claimed.record_of(tmp_path).path.read_bytes()
     never = dataclasses.replace(claimed.SIMULATED, main=None)
     with pytest.raises(ValueError, match="edited after its first reported seed") as refused:
-        run(comparison, tmp_path, never)
+        claimed.run(comparison, tmp_path, never)
     assert named in str(refused.value)
-    assert record_of(tmp_path).path.read_bytes() == before
+    assert claimed.record_of(tmp_path).path.read_bytes() == before
 
 
 def test_a_search_may_be_followed_by_an_edit(tmp_path):
     """Before the first reported seed the declaration is free; a changed model is searched again."""
     killed(17, claimed.comparison(), tmp_path)  # four runs have 16 evaluations
-    assert [line["kind"] for line in record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
-    run(edited(config=LARGER), tmp_path)
-    kinds = [line["kind"] for line in record_of(tmp_path).lines]
+    assert [line["kind"] for line in claimed.record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
+    claimed.run(edited(config=LARGER), tmp_path)
+    kinds = [line["kind"] for line in claimed.record_of(tmp_path).lines]
     assert kinds == ["search"] * 4 + ["declaration"] + ["search"] * 2 + ["declaration"] + ["reported"] * 6
-
-
-def test_an_edited_declaration_with_new_seeds_is_another_attempt(uninterrupted, tmp_path, monkeypatch):
-    """The line of the first attempt stays, under another id."""
-    copied(uninterrupted, tmp_path)
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
-    lines = run(claimed.comparison(seeds=(3, 4, 5), level=0.9), tmp_path)
-    assert [line["fixed_beforehand"] for line in lines] == ["decade"] * 2
-    found = {line["id"]: line for line in claims.read(tmp_path / "out")}
-    first = {line["id"]: line for line in claims.read(uninterrupted / "out")}
-    assert found["slope.optimizer.attempt1"] == {**first["slope.optimizer"], "id": "slope.optimizer.attempt1"}
-    assert found["slope.optimizer"]["ours"]["seeds"] == [3, 4, 5]
-    for commit in ("facade", "accede"):
-        claiming._publish(tmp_path / "out", [{**lines[0], "fixed_beforehand": commit}])
-    assert {
-        line["id"]: line["fixed_beforehand"]
-        for line in claims.read(tmp_path / "out")
-        if not line["id"].startswith("slope.optimizer.close")
-    } == {
-        "slope.optimizer": "accede",
-        "slope.optimizer.attempt1": "c0ffee",
-        "slope.optimizer.attempt2": "decade",
-        "slope.optimizer.attempt3": "facade",
-    }
-
-
-def test_an_attempt_that_is_given_up_does_not_disappear(begun, tmp_path, monkeypatch):
-    """Its lines have the seeds that are done and do not hold; without them nothing else can be declared."""
-    copied(begun, tmp_path)
-    again = claimed.comparison(seeds=(3, 4), level=0.9)
-    never = dataclasses.replace(claimed.SIMULATED, main=None)
-    with pytest.raises(ValueError, match=r"in commit c0ffee has reported seeds and no lines; .* --give_up"):
-        run(again, tmp_path, never)
-    with pytest.raises(ValueError, match="got an edited declaration, expected the recorded one: level"):
-        claiming.give_up(claimed.comparison(level=0.9), out=tmp_path / "out")
-    lines = claiming.give_up(claimed.comparison(), out=tmp_path / "out", command="the command")
-    assert lines == claims.read(tmp_path / "out")
-    for line in lines:
-        assert (line["ours"]["seeds"], line["given_up"], line["holds"]) == ([1], True, False)
-        assert (line["command"], line["fixed_beforehand"]) == ("the command", "c0ffee")
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
-    run(again, tmp_path)
-    found = {line["id"]: line for line in claims.read(tmp_path / "out")}
-    assert found["slope.optimizer.attempt1"] == {**lines[0], "id": "slope.optimizer.attempt1"}
-    assert found["slope.optimizer"]["ours"]["seeds"] == [3, 4]
-    assert "given_up" not in found["slope.optimizer"]
-
-
-def test_only_a_part_can_be_given_up(uninterrupted, tmp_path):
-    copied(uninterrupted, tmp_path)
-    with pytest.raises(ValueError, match=r"seeds: got \[0, 1, 2\] done, expected some of \(0, 1, 2\)"):
-        claiming.give_up(claimed.comparison(), out=tmp_path / "out")
-    with pytest.raises(ValueError, match=r"seeds: got \[\] done, expected some of"):
-        claiming.give_up(claimed.comparison(), out=tmp_path / "empty")
 
 
 def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
     """The search may run; the declaration is recorded with a commit that holds it, or not at all."""
     monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee-dirty")
     with pytest.raises(ValueError, match="uncommitted"):
-        run(claimed.comparison(), tmp_path)
-    assert {line["kind"] for line in record_of(tmp_path).lines} == {"search"}
+        claimed.run(claimed.comparison(), tmp_path)
+    assert {line["kind"] for line in claimed.record_of(tmp_path).lines} == {"search"}
 
 
 def test_a_new_file_is_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
     """A declaration that git does not track is not committed."""
     monkeypatch.setattr(claiming, "untracked", lambda folder: ["experiments/new/claims.py"])
     with pytest.raises(ValueError, match="new Python files"):
-        run(claimed.comparison(), tmp_path)
+        claimed.run(claimed.comparison(), tmp_path)
 
 
 def test_untracked_files_are_seen(tmp_path):
@@ -393,13 +285,13 @@ def test_untracked_files_are_seen(tmp_path):
 def test_arguments_outside_the_declaration(arguments, message, tmp_path):
     """They are refused before anything is written."""
     with pytest.raises(ValueError, match=message):
-        run(claimed.comparison(), tmp_path, **arguments)
+        claimed.run(claimed.comparison(), tmp_path, **arguments)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unfair_comparison_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="Adam: search: got 1 settings, expected 2"):
-        run(edited(search=({"lr": 0.1},)), tmp_path)
+        claimed.run(edited(search=({"lr": 0.1},)), tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
@@ -411,8 +303,8 @@ def test_data_reach_the_config_and_not_the_declaration(tmp_path):
 
     comparison = claimed.comparison(with_data=with_data)
     with pytest.raises(ValueError, match="data: got None, expected the folder"):
-        run(comparison, tmp_path)
-    run(comparison, tmp_path, data=Path("a/sgd"), seeds=[0])
+        claimed.run(comparison, tmp_path)
+    claimed.run(comparison, tmp_path, data=Path("a/sgd"), seeds=[0])
     configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/*/config.json")]
     assert {config["optimizer"] for config in configs} == {"sgd"}
     assert comparison.declaration()["models"][1]["config"]["optimizer"] == "adam"
@@ -420,7 +312,9 @@ def test_data_reach_the_config_and_not_the_declaration(tmp_path):
         comparison, with_data=lambda config, folder: dataclasses.replace(config, batch_size=0)
     )
     with pytest.raises(ValueError, match="batch_size: got 0, expected at least 1"):
-        run(small, tmp_path / "small", dataclasses.replace(claimed.SIMULATED, main=None), data=Path("a"))
+        claimed.run(
+            small, tmp_path / "small", dataclasses.replace(claimed.SIMULATED, main=None), data=Path("a")
+        )
 
 
 def test_another_number_of_parameters_is_refused(tmp_path):
@@ -432,72 +326,24 @@ def test_another_number_of_parameters_is_refused(tmp_path):
         return dataclasses.replace(claimed.simulated(config, workdir=workdir), params=params)
 
     with pytest.raises(ValueError, match="SGD: parameters: got 7 in the run, expected the declared 100"):
-        run(claimed.comparison(models=models), tmp_path, dataclasses.replace(claimed.SIMULATED, main=main))
-
-
-def two_budgets(**fields):
-    """The second model makes twice as many steps in the second budget; nothing is searched."""
-    first, second = claimed.comparison().models
-    models = (
-        dataclasses.replace(
-            first, steps={"equal_steps": 10, "equal_time": 10}, search=({},), step_seconds=2.0
-        ),
-        dataclasses.replace(
-            second, steps={"equal_steps": 10, "equal_time": 20}, search=({},), step_seconds=1.0
-        ),
-    )
-    claim = claimed.comparison().claims[0]
-    read = tuple(
-        dataclasses.replace(claim, id=f"slope.optimizer.{budget}", budget=budget)
-        for budget in ("equal_steps", "equal_time")
-    )
-    return claimed.comparison(models=models, claims=read, search_seeds=(), search_by="", **fields)
+        claimed.run(
+            claimed.comparison(models=models), tmp_path, dataclasses.replace(claimed.SIMULATED, main=main)
+        )
 
 
 def test_budgets_share_runs(tmp_path):
     """Two budgets with as many steps are one run, and two runs otherwise."""
-    lines = run(two_budgets(), tmp_path)
+    lines = claimed.run(claimed.two_budgets(), tmp_path)
     assert [line["level"] for line in lines] == [0.975, 0.975]
     assert [line["baselines"][0]["steps"] for line in lines] == [10, 20]
     assert lines[0]["ours"] == lines[1]["ours"]
-    assert sum(line["kind"] == "reported" for line in record_of(tmp_path).lines) == 9
-
-
-def test_figures_show_the_reported_runs_of_the_first_claims_budget(tmp_path, monkeypatch):
-    saved = {}
-    monkeypatch.setattr(
-        "experiments.runtime.plots.save", lambda figure, path: saved.update({path: figure}) or path
-    )
-    drawn = two_budgets(figures=lambda runs: {"slope/distance": runs})
-    run(drawn, tmp_path)
-    file = tmp_path / "out" / "slope" / "distance.png"
-    assert list(saved) == [file]
-    assert {
-        name: [(line["model"], line["kind"], line["seed"], line["steps"]) for line in lines]
-        for name, lines in saved[file].items()
-    } == {name: [(name, "reported", seed, 10) for seed in (0, 1, 2)] for name in ("SGD", "Adam")}
-    assert claiming.draw(drawn, record_of(tmp_path), tmp_path / "out") == [file]
-    assert claiming.draw(two_budgets(), record_of(tmp_path), tmp_path) == []
-    monkeypatch.setattr(claiming, "can_draw", lambda: False)
-    assert claiming.draw(drawn, record_of(tmp_path), tmp_path) == []
-
-
-def test_a_claim_names_every_machine_and_version_and_the_commit_of_the_last_run(uninterrupted):
-    comparison, record = claimed.comparison(), record_of(uninterrupted)
-    for number, line in enumerate(line for line in record.lines if line["kind"] == "reported"):
-        line["devices"]["cpus"], line["versions"]["jax"] = 9 - number, f"0.{9 - number}"
-        line["date"], line["commit"] = f"2026-01-{20 + (number + 3) % 6}", f"commit{number}"
-    chosen = claiming.choose(comparison, record)
-    line = claiming.make_line(comparison, comparison.claims[0], record, chosen)
-    assert line["hardware"] == " and ".join(f"{count} CPU cores" for count in range(4, 10))
-    assert line["versions"] == " and ".join(f"jax 0.{number}" for number in range(4, 10))
-    assert (line["date"], line["commit"]) == ("2026-01-25", "commit2")
+    assert sum(line["kind"] == "reported" for line in claimed.record_of(tmp_path).lines) == 9
 
 
 def test_progress_counts_runs(uninterrupted):
     """The table has a row for each model, with what is done and what is needed."""
     rows = claiming.progress_table(
-        claimed.comparison(seeds=(0, 1, 2, 9)), record_of(uninterrupted)
+        claimed.comparison(seeds=(0, 1, 2, 9)), claimed.record_of(uninterrupted)
     ).splitlines()
     assert [row.split()[0] for row in rows] == ["slope.optimizer", "SGD", "Adam"]
     assert [row.split()[1::2] for row in rows[1:]] == [["2/2", "3/4"]] * 2
@@ -506,7 +352,7 @@ def test_progress_counts_runs(uninterrupted):
 def test_progress_shows_the_mean_of_what_the_first_claim_is_about(uninterrupted):
     first, second = claimed.comparison().claims
     steps = claimed.comparison(claims=(dataclasses.replace(first, value="steps"), second))
-    rows = claiming.progress_table(steps, record_of(uninterrupted)).splitlines()
+    rows = claiming.progress_table(steps, claimed.record_of(uninterrupted)).splitlines()
     assert [row.split()[2::2] for row in rows[1:]] == [["20", "20"]] * 2
 
 
@@ -516,15 +362,15 @@ def test_a_damaged_record_is_named(tmp_path):
     file.parent.mkdir(parents=True)
     file.write_text('{"kind": "search"}\n{"kind": "other"}\n')
     with pytest.raises(ValueError, match=r"slope.optimizer.jsonl, line 2"):
-        run(claimed.comparison(), tmp_path)
+        claimed.run(claimed.comparison(), tmp_path)
 
 
 def test_two_processes_do_not_share_a_comparison(tmp_path):
     """The second is refused; its runs would fight for directories."""
     folder = tmp_path / "runs" / "slope.optimizer"
     folder.mkdir(parents=True)
-    with claiming._held(folder, wait=False), pytest.raises(ValueError, match="another process"):
-        run(claimed.comparison(), tmp_path)
+    with claim_records.Held(folder, wait=False), pytest.raises(ValueError, match="another process"):
+        claimed.run(claimed.comparison(), tmp_path)
 
 
 def test_step_times():
