@@ -114,17 +114,30 @@ def _ratios(other: Sequence[float], ours: Sequence[float]) -> list[float]:
 
 def kernels(record: Record) -> Iterator[dict[str, Any]]:
     """Yields the lines of blockwise attention in plain JAX against what a user would write."""
+    yield from _calls(record, "kernels", "xla")
+
+
+def hopper(record: Record) -> Iterator[dict[str, Any]]:
+    """Yields the lines of the hand-written kernels on a GPU against plain JAX and what a user would write."""
+    yield from _calls(record, slug(record["chip"].removeprefix("NVIDIA ")), "gpu", others=("xla",))
+
+
+def _calls(
+    record: Record, prefix: str, implementation: str, others: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
     for row in record["rows"]:
         paths, direction = row["paths"], DIRECTIONS[row["direction"]]
-        ours = paths.get("xla")
+        ours = paths.get(implementation)
         if ours is None or "failed" in ours:
             continue
-        for other, speedup in ours["speedup"].items():
+        speedups = {**ours["speedup"]}
+        for other in others:
+            speedups[other] = _ratios(paths[other]["blocks"], ours["blocks"])
+        for other, speedup in speedups.items():
             memory = [(path.get("temporary_bytes") or 0) / 1e6 for path in (ours, paths[other])]
-            name = f"kernels.{row['operation']}.{slug(row['case'])}.{direction}.{slug(other)}"
             found = faster(
                 record,
-                name,
+                f"{prefix}.{row['operation']}.{slug(row['case'])}.{direction}.{slug(other)}",
                 f"{row['operation']}, {row['case']} ({direction})",
                 other,
                 speedup,
@@ -328,6 +341,7 @@ def scaling(record: Record) -> Iterator[dict[str, Any]]:
 
 RECORDS = {
     "kernels/cpu.json": kernels,
+    "kernels/NVIDIA-H200.json": hopper,
     "peers/speed.json": peers,
     "peers/training.json": training_steps,
     "boxworld/environment_speed.json": environments,

@@ -62,10 +62,12 @@ class Case:
         return next(aval.dtype for aval in self.avals if aval is not None)
 
     def draw(self, seed: int = 0) -> tuple[jax.Array | None, ...]:
-        """Draws normal arrays scaled by `spread`, which keeps logits of order one."""
+        """Draws normal arrays scaled by `spread`, which keeps logits of order one, and masks of 70 %."""
         keys = jax.random.split(jax.random.key(seed), len(self.avals))
 
         def one(key, aval, spread):
+            if aval.dtype == bool:
+                return jax.random.bernoulli(key, 0.7, aval.shape)
             return jax.jit(lambda key: (jax.random.normal(key, aval.shape) * spread).astype(aval.dtype))(key)
 
         drawn = zip(keys, self.avals, self.spread, strict=True)
@@ -99,13 +101,16 @@ def with_gradients(forward: Callable[..., jax.Array], count: int) -> Callable[..
     return both
 
 
-def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: Logit = "unsigned") -> Case:
-    """Builds a case of 2-simplicial attention."""
+def two_simplicial(
+    shape: two_simplicial_shapes.Shape, dtype: Any, logit: Logit = "unsigned", masked: bool = False
+) -> Case:
+    """Builds a case of 2-simplicial attention, perhaps with a mask of triples."""
     config = TwoSimplicialConfig(logit=logit)
     batch, heads, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
     sizes = ((batch, n, heads, d), *[(batch, m, heads, d)] * 2, (batch, m, heads, shape.e))
     avals = [jax.ShapeDtypeStruct(size, dtype) for size in (*sizes, (heads, shape.f, shape.e, shape.e))]
 
+    mask = jax.ShapeDtypeStruct((batch, n, m, m), bool) if masked else None
     vector = (5 / d**1.5) ** (1 / 3)  # the product of three such vectors is about 5
 
     def floor(chip: Chip, direction: str) -> float:
@@ -118,7 +123,7 @@ def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: Logit 
         f"{shape.name}{'' if logit == 'unsigned' else ' ' + logit} {np.dtype(dtype).name}",
         two_simplicial_api.OPERATION,
         config,
-        (*avals, None),
+        (*avals, mask),
         {"plain einsum": lambda *arrays: two_simplicial_plain(config, *arrays)},
         ("triples", shape.triples),
         floor,

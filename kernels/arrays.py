@@ -44,6 +44,20 @@ def filled(x: Array, axis: int, size: Size, value: float = 0) -> Array:
     return jnp.pad(x, widths, constant_values=value)
 
 
+def bfloat16_parts(x: Array, count: int) -> list[Array]:
+    """Returns the bfloat16 numbers whose sum approximates a float32 array, largest first.
+
+    For programs that XLA compiles: on accelerators it drops a conversion to 16 bits and back
+    (`xla_allow_excess_precision`), and the rest would be 0. It keeps `reduce_precision`.
+    """
+    parts = []
+    for _ in range(count - 1):
+        rounded = jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+        parts.append(rounded.astype(jnp.bfloat16))
+        x = x - rounded
+    return [*parts, x.astype(jnp.bfloat16)]
+
+
 def zeros(like: Array, shape: tuple[Size, ...], dtype: jnp.dtype) -> Array:
     """Returns zeros that vary over the mesh axes of `like`, as the carry of a loop in `shard_map` must."""
     return jax.lax.full_like(like, 0, dtype, shape)

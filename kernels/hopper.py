@@ -329,7 +329,10 @@ def load_global(source: Ref, layout: Any = MATRIX) -> Array:
 
 def store_global(target: Ref, value: Array) -> None:
     """From registers to global memory, for what is written once: some cache lines in part."""
-    plgpu.store(target, value, optimized=False)
+    if hasattr(plgpu, "store"):
+        plgpu.store(target, value, optimized=False)
+    else:  # JAX 0.11, whose assignment also reads; the compiler drops what is not used
+        target[...] = value
 
 
 def along_rows(vector: Array, shape: tuple[int, ...]) -> Array:

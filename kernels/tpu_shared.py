@@ -49,6 +49,6 @@ def check_arrays(dtypes: tuple[str, ...], *, any_batch: bool = False, **arrays: 
 
 
 def halves(x: Array) -> tuple[Array, Array]:
-    """Two bfloat16 numbers whose sum is x up to 2^-17: x rounded, and the rounding error."""
+    """Two bfloat16 numbers whose sum is x up to 2^-17: x rounded, and the rounding error; inside a kernel."""
     rounded = x.astype(jnp.bfloat16)
     return rounded, (x - rounded.astype(x.dtype)).astype(jnp.bfloat16)

@@ -190,10 +190,12 @@ def run(
         interpret: on a CPU.
     """
     batch, rows, _ = logits.shape
-    work = Work(kernel, batch, pl.cdiv(rows, kernel.warpgroups * ROWS))
+    block = kernel.warpgroups * ROWS
+    work = Work(kernel, batch, pl.cdiv(rows, block))
     body = functools.partial(_kernel, work=work, row_offset=row_offset, lse_given=lse is not None)
     out_type = hopper.result((batch, rows, premise.shape[2]), premise.dtype, logits)
     if lse is None:
-        types = out_type, hopper.result((batch, rows), jnp.float32, logits)
+        # Whole blocks: what a copy of plain numbers has beyond its row goes to the next row.
+        types = out_type, hopper.result((batch, work.blocks * block), jnp.float32, logits)
         return kernel.run(body, types, logits, premise, interpret=interpret)
     return kernel.run(body, out_type, logits, premise, lse, interpret=interpret), lse

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernels.arrays import filled
+from kernels.arrays import bfloat16_parts, filled
 from kernels.softmax import LOG2E, MASKED
-from kernels.two_simplicial import gpu_tiles, pairwise
+from kernels.two_simplicial import pairwise
 from kernels.two_simplicial.gpu_plan import Plan
 from kernels.two_simplicial.gpu_tiles import Tiling
 from kernels.two_simplicial.reference import Config
@@ -61,7 +61,7 @@ class Problem:
         tiling, result = self.tiling, dict(self.shared)
         if tiling.linear:
             pairs = key_pairs(self.config, piece.key1, self.key2)
-            parts = gpu_tiles.split(self.ordered(pairs, tiling.depth), tiling.key_parts)
+            parts = bfloat16_parts(self.ordered(pairs, tiling.depth), tiling.key_parts)
             result |= {f"c{p}": part for p, part in enumerate(parts)}
         else:
             found = pairwise.products(self.config, self.query, piece.key1, self.key2)
@@ -69,7 +69,7 @@ class Problem:
             of_pairs = [grouped(jnp.broadcast_to(a, found.y.shape)) for a in of_pairs]
             result |= {"x": grouped(found.x), "y": jnp.stack(of_pairs, axis=1)}
         pairs = value_pairs(piece.value, self.value, self.bilinear, tiling.value_parts)
-        parts = gpu_tiles.split(self.ordered(pairs, tiling.features), tiling.value_parts)
+        parts = bfloat16_parts(self.ordered(pairs, tiling.features), tiling.value_parts)
         result |= {f"w{p}": part for p, part in enumerate(parts)}
         return result | self.masks(piece)
 
@@ -108,7 +108,7 @@ class Problem:
             lse, delta = jnp.where(allowed, lse, -MASKED), jnp.where(allowed, delta, 0.0)
         delta, shift = (filled(grouped(a), 1, tiling.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, tiling.features), 1, tiling.queries)
-        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.output_parts))}
+        douts = {f"d{p}": part for p, part in enumerate(bfloat16_parts(flat, tiling.output_parts))}
         weighted = shift if tiling.linear else shift - jnp.log2(self.shared["rows"][:, 0] / LOG2E)
         return {**douts, "sums": jnp.stack([shift, delta, weighted], axis=1)}
 
@@ -193,7 +193,7 @@ def prepare(config: Config, plan: Plan, interpret: bool, *arrays: Any) -> Proble
     key2, value = filled(key2, 1, tiling.second), filled(value, 1, tiling.second)
     if tiling.linear:
         flat = filled(grouped(query.swapaxes(1, 2)), 2, tiling.depth)
-        shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, tiling.query_parts))}
+        shared = {f"q{p}": part for p, part in enumerate(bfloat16_parts(flat, tiling.query_parts))}
     else:
         found = pairwise.products(config, query, key1[:, :0], key2)
         of_rows = jnp.stack([grouped(found.s) * LOG2E, grouped(found.e)], axis=1)
@@ -229,7 +229,7 @@ def value_pairs(
     """W_jk = B(value_j, value_k), of which bfloat16 inputs need as many digits as `parts` numbers hold."""
     half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first)
     if first.dtype == jnp.bfloat16:
-        half = jnp.concatenate(gpu_tiles.split(half, parts), axis=-1)
+        half = jnp.concatenate(bfloat16_parts(half, parts), axis=-1)
         second = jnp.concatenate([second] * parts, axis=-1)
     pairs = pairwise.product("bhjfs,bkhs->bhjkf", half, second)
     return pairs.astype(first.dtype) if parts == 1 else pairs

@@ -360,7 +360,7 @@ def special(plan: Tiling, name: str, tile: Array) -> Array:
 
 
 def split(tile: Array, parts: int) -> list[Array]:
-    """The bfloat16 numbers whose sum approximates a float32 tile, largest first."""
+    """The bfloat16 numbers whose sum approximates a float32 tile, largest first; only inside a kernel."""
     result = []
     for _ in range(parts):
         result.append(tile.astype(jnp.bfloat16))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from kernels import tpu_shared
-from kernels.arrays import round_up
+from kernels.arrays import bfloat16_parts, round_up
 from kernels.chips import DEFAULT, Chip
 from kernels.plans import Planned, Refused, check, fits
 from kernels.tables import Direction
@@ -183,7 +183,7 @@ def _gradients(program: Program, interpret: Any, *arrays: Any) -> tuple[Array, .
     if spec.narrow:  # g to 16 bits of its digits, in two halves that both meet v
         v, g = (
             jnp.concatenate([v, v], axis=2).astype(spec.dtype),
-            jnp.concatenate(tpu_shared.halves(g), axis=2),
+            jnp.concatenate(bfloat16_parts(g, 2), axis=2),
         )
     parts |= {"v": v, "g": g, **tpu_backward.residuals(spec, out, lse, dout)}
     for kernel in deltas:

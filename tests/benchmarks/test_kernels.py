@@ -87,6 +87,15 @@ def test_every_shape_is_checked_in_both_types():
         assert sum(name.endswith(dtype) for _, name in names) == len(names) / 2
 
 
+def test_triples_are_masked_in_a_check():
+    case = next(case for case in kernel_checks.to_check() if case.name == "masked triples trilinear float32")
+    mask = case.draw()[5]
+    assert mask is not None
+    assert mask.dtype == bool
+    assert 0.6 < mask.mean() < 0.8
+    assert kernel_checks.check(case, "xla")["holds"]
+
+
 def test_tuning_writes_a_table_that_is_read_back(tmp_path):
     line = {
         "operation": "trans",

@@ -1,6 +1,7 @@
 """What buffers take of shared memory."""
 
 import jax.numpy as jnp
+import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels import hopper
@@ -19,3 +20,24 @@ def test_a_swizzle_cuts_all_sizes_evenly():
     assert hopper.widest(jnp.bfloat16, 64, 128) == 128
     assert hopper.widest(jnp.bfloat16, 64, 96) == 64
     assert hopper.widest(jnp.float32, 8) == 32
+
+
+@pytest.mark.parametrize("version", ["0.11", "0.12"])
+def test_numbers_are_stored_in_global_memory_by_either_version_of_jax(version, monkeypatch):
+    stored = []
+    if version == "0.12":
+        monkeypatch.setattr(
+            plgpu, "store", lambda target, value, optimized: stored.append((value, optimized)), raising=False
+        )
+    else:
+        monkeypatch.delattr(plgpu, "store", raising=False)
+
+    class Target:
+        def __setitem__(self, index, value):
+            assert index is ...
+            stored.append((value, False))
+
+    hopper.store_global(Target(), jnp.ones(2))
+    [(value, optimized)] = stored
+    assert not optimized
+    assert value.shape == (2,)
