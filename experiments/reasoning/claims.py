@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
-from experiments.reasoning import bridges, graphs
+from experiments.reasoning import bridges, graphs, suite_claims
 from experiments.reasoning.config import get_config
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run, equal_time
 
@@ -203,4 +203,4 @@ WHICH_BOX = Comparison(
     figures=_bridges_found,
 )
 
-CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX)
+CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, *suite_claims.CLAIMS)
