@@ -3,19 +3,19 @@
     python -m benchmarks.accelerator --budget=540 --out=accelerator --runs=runs/accelerator
 
 1. device and versions;
-2. values and gradients of every kernel, compared with float64 (`benchmarks.kernel_checks`);
-3. speed of the kernels, compared with the plain path (`benchmarks.kernels`);
-4. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
+2. values and gradients of every kernel, compared with float64, and their speed, compared with the plain path
+   (`benchmarks.side_by_side`);
+3. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
    in BoxWorld, FOLNet Base, the TP-Transformer, kinship, linear logic RNNs;
-5. block sizes (`benchmarks.tune_kernels`);
-6. the long runs of BoxWorld, continued from `--runs` or `results/` (`benchmarks.bursts`).
+4. block sizes (`benchmarks.tune_kernels`);
+5. the long runs of BoxWorld, continued from `--runs` or `results/` (`benchmarks.bursts`).
 
-Each part runs in a process of its own, one operation at a time, so that a kernel that hangs or crashes the
-process loses only its own rows. A part gets its share of the remaining seconds; seconds that it does not use
-go to later parts. Records are complete whenever a part is stopped; a long run saves first. A part without its
-packages or enough time is reported as not started. A table is printed at the end and saved as `summary.txt`.
+Each part runs in a process of its own, and so does each case of a kernel: one that hangs or crashes loses
+only its own rows. A part gets its share of the remaining seconds; seconds that it does not use go to later
+parts. Records are complete whenever a part is stopped; a long run saves first. A part without its packages or
+enough time is reported as not started. A table is printed at the end and saved as `summary.txt`.
 `python -m benchmarks.collect FOLDER` then copies the records into `results/` and the tables of `kernels/`.
-Parts 1 to 3 and 5 need only this repository and JAX (0.11 or later), the others also packages of
+Parts 1, 2 and 4 need only this repository and JAX (0.11 or later), the others also packages of
 `pyproject.toml`, except those for figures and logging.
 """
 
@@ -34,7 +34,6 @@ from typing import NoReturn
 
 from benchmarks import accelerator_summary, machine
 
-OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 KERNELS = ("jax", "jaxtyping", "numpy")
 TRAINING = (*KERNELS, "absl", "chex", "flax", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
@@ -63,14 +62,6 @@ class Part:
 def parts(out: Path, runs: Path) -> list[Part]:
     """Returns all parts, the most valuable first, with folders for records and for long runs."""
 
-    def checks(operation: str) -> Callable[[float], list[str]]:
-        file = out / f"checks_{operation}.json"
-        return lambda seconds: ["benchmarks.kernel_checks", f"--only={operation}", f"--out={file}"]
-
-    def speed(operation: str) -> Callable[[float], list[str]]:
-        file, command = out / f"kernels_{operation}.json", ["benchmarks.kernels", f"--only={operation}"]
-        return lambda seconds: [*command, f"--out={file}", f"--budget={seconds - LEAST / 2}"]
-
     def training(experiment: str, share: float, needs: tuple[str, ...] = TRAINING) -> Part:
         flags = [f"--only={experiment}", f"--out={out / f'training_{experiment}.json'}"]
 
@@ -83,11 +74,11 @@ def parts(out: Path, runs: Path) -> list[Part]:
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
+    kernels = ["benchmarks.side_by_side", f"--out={out}"]
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
     bursts = ("benchmarks.bursts", f"--runs={runs}", f"--out={out}")
     return [
-        *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
-        *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
+        Part("kernels", 33, lambda seconds: [*kernels, f"--seconds={seconds - LEAST / 2}"], KERNELS),
         training("boxworld", 8),
         training("folnet_pretrain", 9, FOLNET),
         training("mathematics", 7),

@@ -119,7 +119,8 @@ def main() -> int:
     rows = []
     for case in kernel_cases.chosen(to_check(), arguments.only):
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
-            rows.append(check(case, implementation))
+            with timing.turn(alone=False):
+                rows.append(check(case, implementation))
             print(describe(rows[-1]), flush=True)
             # Written after every row, so that a kernel that hangs or crashes loses only its own row.
             if arguments.out:

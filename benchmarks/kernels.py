@@ -42,10 +42,11 @@ def measure(
     for name, function in functions.items():
         own = case.arrays_of(name, arrays)
         try:
-            start = time.perf_counter()
-            compiled = jax.jit(function).lower(*own).compile()
-            seconds = time.perf_counter() - start
-            jax.block_until_ready(compiled(*own))
+            with timing.turn(alone=False):
+                start = time.perf_counter()
+                compiled = jax.jit(function).lower(*own).compile()
+                seconds = time.perf_counter() - start
+                jax.block_until_ready(compiled(*own))
         except Exception as error:  # out of memory or unsupported: recorded as a result
             paths[name] = {"failed": timing.one_line(error)}
             continue

@@ -1,13 +1,37 @@
 """What measurements have in common: ratios of times, where and when they were taken, errors in one line."""
 
+import contextlib
 import datetime
+import fcntl
+import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernels.timing import alternate
+import kernels.timing
 
-__all__ = ["alternate", "one_line", "ratio", "shown", "spread", "where_and_when"]
+TURNS = "LOGIC_ZOO_TURNS"
+"""The environment variable with the name of a file by which processes take turns; see `turn`."""
+
+
+@contextlib.contextmanager
+def turn(*, alone: bool) -> Iterator[None]:
+    """Waits until no other process is in a turn (`alone`), or until none is in one alone.
+
+    That holds between processes with the same file in `$LOGIC_ZOO_TURNS`; without one, nothing is waited for.
+    """
+    if not (name := os.environ.get(TURNS)):
+        yield
+        return
+    with open(name, "a", encoding="utf-8") as file:  # closing it ends the turn
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def alternate(functions: Mapping[str, Callable[[], Any]], **options: Any) -> dict[str, list[float]]:
+    """Does what `kernels.timing.alternate` does in a turn alone."""
+    with turn(alone=True):
+        return kernels.timing.alternate(functions, **options)
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

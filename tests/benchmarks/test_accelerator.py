@@ -68,7 +68,7 @@ def test_a_part_needs_no_more_than_it_says():
         # These are JAX's own.
         blocked = [name for name in blocked if name not in ("scipy", "ml_dtypes")]
         modules = programs(*needs)
-        assert len(modules) >= 3
+        assert len(modules) >= 2
         groups.append(f"{','.join(blocked)}:{','.join(modules)}")
     command = [sys.executable, "-c", BLOCKED, *groups]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -168,7 +168,7 @@ def test_a_part_is_asked_then_ended_with_all_it_started(tmp_path, monkeypatch, l
     [
         (["--budget=1"], "--budget: got 1.0, expected at least 12 seconds"),
         (["--budget=60", "--out=."], "--out: got ., expected a new or empty folder"),
-        (["--budget=60", "--only=nothing"], "--only: got 'nothing', expected text in one of checks two_"),
+        (["--budget=60", "--only=nothing"], "--only: got 'nothing', expected text in one of kernels, tr"),
     ],
 )
 def test_mistakes_are_reported(flags, message, monkeypatch, tmp_path, capsys):
