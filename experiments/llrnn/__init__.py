@@ -1,7 +1,16 @@
 """Linear logic RNNs (Hu and Murfet 2017), memories and an LSTM on sequence tasks."""
 
 from experiments import runtime
-from experiments.llrnn import chomsky_claims, claims, load, showcase, state_claims, tour, train
+from experiments.llrnn import (
+    authors_claims,
+    chomsky_claims,
+    claims,
+    load,
+    showcase,
+    state_claims,
+    tour,
+    train,
+)
 from experiments.llrnn.config import Config, get_config
 
 
@@ -26,5 +35,5 @@ EXPERIMENT = runtime.Experiment(
         "how the cell combines state, commands and memory; softmax, activation and the sharpening of "
         "addresses are not part of it.",
     ),
-    claims=claims.CLAIMS + state_claims.CLAIMS + chomsky_claims.CLAIMS,
+    claims=claims.CLAIMS + state_claims.CLAIMS + chomsky_claims.CLAIMS + authors_claims.CLAIMS,
 )
