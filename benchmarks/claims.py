@@ -119,21 +119,16 @@ def kernels(record: Record) -> Iterator[dict[str, Any]]:
 
 def hopper(record: Record) -> Iterator[dict[str, Any]]:
     """Yields the lines of the hand-written kernels on a GPU against plain JAX and what a user would write."""
-    yield from _calls(record, slug(record["chip"].removeprefix("NVIDIA ")), "gpu", others=("xla",))
+    yield from _calls(record, slug(record["chip"].removeprefix("NVIDIA ")), "gpu")
 
 
-def _calls(
-    record: Record, prefix: str, implementation: str, others: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
+def _calls(record: Record, prefix: str, implementation: str) -> Iterator[dict[str, Any]]:
     for row in record["rows"]:
         paths, direction = row["paths"], DIRECTIONS[row["direction"]]
         ours = paths.get(implementation)
         if ours is None or "failed" in ours:
             continue
-        speedups = {**ours["speedup"]}
-        for other in others:
-            speedups[other] = _ratios(paths[other]["blocks"], ours["blocks"])
-        for other, speedup in speedups.items():
+        for other, speedup in ours["speedup"].items():
             memory = [(path.get("temporary_bytes") or 0) / 1e6 for path in (ours, paths[other])]
             found = faster(
                 record,

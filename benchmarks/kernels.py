@@ -68,9 +68,9 @@ def measure(
         if chip is not None:
             path["times_floor"] = path["seconds"] / case.floor(chip, direction)
         path["speedup"] = {
-            baseline: timing.ratio(times[baseline], blocks_of)
-            for baseline in case.baselines
-            if baseline in times and baseline != name
+            other: timing.ratio(times[other], blocks_of)
+            for other in ("xla", *case.baselines)
+            if other in times and other != name
         }
     return row
 

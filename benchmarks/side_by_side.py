@@ -128,14 +128,19 @@ def _merge(todo: Sequence[Unit], out: Path, extra: dict[int, dict[str, Any]]) ->
 
 def main() -> int:
     """Runs the program and returns its exit status."""
-    arguments = machine.parser(
+    parser = machine.parser(
         __doc__,
         seconds=(300.0, "total seconds"),
         processes=(max(1, (os.cpu_count() or 1) - 3), "at the same time"),
         only=("", "only cases whose operation or name contains this"),
-        out=(Path("accelerator"), "folder of the records, without a folder `parts`"),
-    ).parse_args()
-    ended = run(units(arguments.only), arguments.out, arguments.seconds, arguments.processes)
+        out=(Path("accelerator"), "folder of the records"),
+    )
+    arguments = parser.parse_args()
+    if (arguments.out / "parts").exists():
+        parser.error(f"--out: got {arguments.out}, which has records of cases, expected another folder")
+    if not (todo := units(arguments.only)):
+        parser.error(f"--only: got {arguments.only!r}, expected a part of an operation or a case")
+    ended = run(todo, arguments.out, arguments.seconds, arguments.processes)
     print(", ".join(f"{count} {how}" for how, count in ended.items()))
     return 1 if ended["failed"] else 0
 

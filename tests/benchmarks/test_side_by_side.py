@@ -67,6 +67,23 @@ def test_ends_with_the_seconds_and_keeps_what_is_there(tmp_path):
     assert len(json.loads((tmp_path / "out" / "checks_trans.json").read_text())["rows"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--only=nothing"], "--only: got 'nothing', expected a part of an operation or a case"),
+        ([], "which has records of cases, expected another folder"),
+    ],
+)
+def test_mistakes_are_reported(flags, message, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "new" if flags else tmp_path
+    (tmp_path / "parts").mkdir()
+    monkeypatch.setattr("sys.argv", ["side_by_side", f"--out={out}", *flags])
+    with pytest.raises(SystemExit) as end:
+        side_by_side.main()
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_every_case_has_a_process_that_runs_it_alone(tmp_path):
     """Checks come first, since only what is right is used."""
     found = side_by_side.units()

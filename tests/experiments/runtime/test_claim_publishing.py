@@ -7,21 +7,7 @@ import pytest
 
 from experiments.runtime import claim_publishing, claim_records, claiming, claims
 
-
-@pytest.fixture(autouse=True)
-def _committed(monkeypatch):
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    return claimed.ran(tmp_path_factory.mktemp("uninterrupted"))
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    return claimed.ran(tmp_path_factory.mktemp("begun"), seeds=[1])
+pytestmark = pytest.mark.usefixtures("committed")
 
 
 def test_a_claim_may_be_about_any_model(uninterrupted):

@@ -16,7 +16,7 @@ import pytest
 from experiments.runtime import claim_records, claiming, claims
 from experiments.runtime.looping import NonFiniteLoss
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("committed", "compiled_quickly")
 
 HERE = Path(__file__).parent
 LARGER = claimed.config(optimizer="adam", batch_size=16)
@@ -24,26 +24,10 @@ REAL_UNTRACKED = claiming.untracked
 CLOCK = ("date", "commit", "seconds", "train_seconds")
 
 
-@pytest.fixture(autouse=True)
-def _committed(monkeypatch):
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
-
-
 def without_clock(value):
     if isinstance(value, dict):
         return {name: without_clock(item) for name, item in value.items() if name not in CLOCK}
     return [without_clock(item) for item in value] if isinstance(value, list) else value
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    return claimed.ran(tmp_path_factory.mktemp("uninterrupted"))
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    return claimed.ran(tmp_path_factory.mktemp("begun"), seeds=[1])
 
 
 def test_lines_of_all_claims_are_written(uninterrupted):
