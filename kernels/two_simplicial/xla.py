@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kernels import sharding
-from kernels.arrays import accumulator, filled, narrow, pushforward, round_up, zeros
+from kernels.arrays import Size, accumulator, filled, narrow, pushforward, round_up, zeros
 from kernels.two_simplicial import xla_tiling as tiles
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.xla_logits import Groups, form_of
@@ -322,7 +322,7 @@ def _flat(tile: Float[Array, "B H J K X"]) -> Float[Array, "B H P X"]:
 
 
 def _allowed_in(
-    mask: Bool[Array, "#B #N #M #M"] | None, tiling: Tiling, size: int, keys: int
+    mask: Bool[Array, "#B #N #M #M"] | None, tiling: Tiling, size: Size, keys: int
 ) -> Callable[[Array, Array], Bool[Array, "#B 1 #J #K #Q"] | None]:
     """Which triples of the tile (s, t) are allowed; None where that is all of them, at every tile."""
     ragged = keys % tiling.j != 0

@@ -20,7 +20,7 @@ class Tiling:
     Attributes:
       batch: batch entries, a divisor of B.
       heads: a divisor of H.
-      queries: the last block of queries is filled up.
+      queries: the last block of queries is filled up; a symbol is in one block.
       j: first keys; the last block is filled up.
       strided: whether a chunk takes every (B / batch)th entry, not neighbours. Within each chunk an axis is
         then sharded as it was, but on one device this copies all arrays.
@@ -28,7 +28,7 @@ class Tiling:
 
     batch: int
     heads: int
-    queries: int
+    queries: Size
     j: int
     strided: bool = False
 
@@ -54,7 +54,7 @@ class Budget:
 def tiling(
     batch: Size,
     heads: int,
-    queries: int,
+    queries: Size,
     keys: int,
     budget: Budget,
     blocks: Mapping[str, int] | None = None,
@@ -64,7 +64,8 @@ def tiling(
 
     As many batch entries and heads are in one tile as leave room for a fair block of queries, and all of them
     in a program for several devices: the compiler can then partition a batch or heads that are sharded. A
-    batch whose size is a symbol (in an exported program) is gone through one by one.
+    batch whose size is a symbol (in an exported program) is gone through one by one, and queries whose number
+    is one are in one block: they are those of a whole batch that shares few keys.
 
     Args:
       batch: B.
@@ -77,14 +78,15 @@ def tiling(
     """
     given = dict(blocks or {})
     j = even(keys, given.get("j", budget.pairs // keys))
-    fair = min(queries, given.get("queries", 64))
+    symbolic = not isinstance(queries, int)
+    fair = given.get("queries", 64) if symbolic else min(queries, given.get("queries", 64))
     rows = devices * min(budget.rows, budget.triples // (j * keys))
     if devices > 1 and isinstance(batch, int):
         given |= {"batch": batch, "heads": heads}
     together = rows // fair
     h = divisor(heads, given.get("heads", together))
     b = divisor(batch, given.get("batch", together // h)) if isinstance(batch, int) else 1
-    q = even(queries, given.get("queries", rows // (b * h)), 16)
+    q = queries if symbolic else even(queries, given.get("queries", rows // (b * h)), 16)
     return Tiling(b, h, q, j, strided=budget.strided and (b, h) != (batch, heads))
 
 
@@ -97,7 +99,7 @@ def even(size: int, limit: int, multiple: int = 1) -> int:
     return min(size, round_up(-(-size // count), multiple))
 
 
-def blocked(x: Array, axis: int, size: int) -> Array:
+def blocked(x: Array, axis: int, size: Size) -> Array:
     """[..., N, ...] as [blocks, ..., size, ...]; the last block is filled up with zeros."""
     count = -(-x.shape[axis] // size)
     x = filled(x, axis, count * size)
@@ -105,7 +107,7 @@ def blocked(x: Array, axis: int, size: int) -> Array:
     return jnp.moveaxis(x, axis, 0)
 
 
-def unblocked(x: Array, axis: int, size: int) -> Array:
+def unblocked(x: Array, axis: int, size: Size) -> Array:
     """The inverse of `blocked`: [blocks, ..., block, ...] as [..., size, ...]."""
     x = jnp.moveaxis(x, 0, axis)
     x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])

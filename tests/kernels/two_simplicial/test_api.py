@@ -1,5 +1,6 @@
 """The public function: what it refuses, shapes it accepts, transformations it is used under."""
 
+import dataclasses
 from unittest import mock
 
 import chex
@@ -195,6 +196,24 @@ def test_one_artifact_for_all_platforms_and_any_batch():
     three = jax.tree.map(lambda x: np.concatenate([x, x[:1]]), (query, rest))
     want = np.asarray(function(query, rest))[[0, 1, 0]]
     np.testing.assert_allclose(loaded.call(*three), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_one_artifact_for_any_number_of_queries(m):
+    """As in an exported agent, where the queries of a batch of any size share few keys."""
+    shape = dataclasses.replace(shapes.TINY, keys=m)
+    arrays = cases.arrays(shape)[:5]
+    function = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(two_simplicial_attention(*x) ** 2), (0, 1, 4)))
+    (batch,) = export.symbolic_shape("batch")
+    query = arrays[0]
+    described = jax.ShapeDtypeStruct((2, 5 * batch, *query.shape[2:]), query.dtype)
+    loaded = export.deserialize(export.export(function)(described, *arrays[1:]).serialize())
+    many = jnp.tile(query, (1, 30, 1, 1))
+    jax.tree.map(
+        lambda got, want: np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5),
+        loaded.call(many, *arrays[1:]),
+        function(many, *arrays[1:]),
+    )
 
 
 def test_traced_once():
