@@ -6,7 +6,7 @@ Compiling takes most of the time, and one core. So cases compile side by side, a
 other while nothing else runs (`timing.turn`): first all checks, then the speeds. The records
 `checks_OPERATION.json` and `kernels_OPERATION.json` are those of `benchmarks.kernel_checks` and
 `benchmarks.kernels`, and complete whenever the program is stopped. A check whose process crashes or hangs is
-recorded as failed.
+recorded as failed; what the seconds were too few for is not in the records.
 """
 
 import dataclasses
@@ -71,11 +71,11 @@ def units(only: str = "") -> list[Unit]:
 
 
 def run(todo: Sequence[Unit], out: Path, seconds: float, processes: int) -> dict[str, int]:
-    """Runs the units in their order, and counts those that ended by themselves, in another way, or never."""
+    """Runs the units in their order, and counts those that were done, failed, were stopped or not started."""
     end = time.monotonic() + seconds
     (out / "parts").mkdir(parents=True)
     environment = {**os.environ, timing.TURNS: str(out / "turns")}
-    waiting, running, ended = list(todo), {}, {"done": 0, "failed": 0, "not started": 0}
+    waiting, running, ended = list(todo), {}, {"done": 0, "failed": 0}
     extra: dict[int, dict[str, Any]] = {}
     with (out / "log.txt").open("a", encoding="utf-8") as log:
 
@@ -104,11 +104,11 @@ def run(todo: Sequence[Unit], out: Path, seconds: float, processes: int) -> dict
                     how = f"ended after {LONGEST:.0f} s" if late else f"exit status {process.returncode}"
                     finish(unit, "" if recorded else how)
             time.sleep(STEP)
-        for process, (unit, _) in running.items():
-            process.kill()
-            process.wait()
-            finish(unit, "ended when the time was over")
-    return {**ended, "not started": len(waiting)}
+    for process in running:
+        process.kill()
+        process.wait()
+    _merge(todo, out, extra)
+    return {**ended, "stopped": len(running), "not started": len(waiting)}
 
 
 def _merge(todo: Sequence[Unit], out: Path, extra: dict[int, dict[str, Any]]) -> None:

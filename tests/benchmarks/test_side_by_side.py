@@ -41,7 +41,7 @@ def test_what_crashes_or_hangs_loses_its_own_rows_only(tmp_path, monkeypatch, ca
     monkeypatch.setattr(side_by_side, "LONGEST", 2.0)
     todo = units("is right", "crashes late", "is wrong", "hangs", "crashes early")
     ended = side_by_side.run(todo, tmp_path / "out", 60.0, processes=5)
-    assert ended == {"done": 2, "failed": 3, "not started": 0}
+    assert ended == {"done": 2, "failed": 3, "stopped": 0, "not started": 0}
     record = json.loads((tmp_path / "out" / "checks_trans.json").read_text())
     assert (record["chip"], record["turns"]) == ("this", str(tmp_path / "out" / "turns"))
     rows = {(row["case"], row.get("failed")) for row in record["rows"]}
@@ -57,14 +57,14 @@ def test_what_crashes_or_hangs_loses_its_own_rows_only(tmp_path, monkeypatch, ca
 
 @pytest.mark.usefixtures("_fakes")
 def test_ends_with_the_seconds_and_keeps_what_is_there(tmp_path):
-    """Speeds that were not measured have no rows; what was is kept."""
-    todo = [*units("is right"), *units("is right", "hangs", "is right", kind="kernels")]
+    """What was not measured has no rows, a check that was stopped has not failed, and what was is kept."""
+    todo = [*units("is right", "hangs"), *units("is right", "hangs", "is right", kind="kernels")]
     todo = [Unit(unit.kind, "trans", unit.case, number) for number, unit in enumerate(todo)]
-    ended = side_by_side.run(todo, tmp_path / "out", 2.0, processes=1)
-    assert ended == {"done": 2, "failed": 1, "not started": 1}
-    rows = json.loads((tmp_path / "out" / "kernels_trans.json").read_text())["rows"]
-    assert [row["case"] for row in rows] == ["is right", "hangs"]
-    assert len(json.loads((tmp_path / "out" / "checks_trans.json").read_text())["rows"]) == 1
+    ended = side_by_side.run(todo, tmp_path / "out", 2.0, processes=2)
+    assert ended == {"done": 2, "failed": 0, "stopped": 2, "not started": 1}
+    for name in ("kernels", "checks"):
+        rows = json.loads((tmp_path / "out" / f"{name}_trans.json").read_text())["rows"]
+        assert [(row["case"], row.get("failed")) for row in rows] == [("is right", None), ("hangs", None)]
 
 
 @pytest.mark.parametrize(
