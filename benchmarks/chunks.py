@@ -22,9 +22,10 @@ from unittest import mock
 
 from absl import app, flags
 
-from benchmarks import launching, machine, timing
+from benchmarks import launching, timing
 from experiments import registry, runtime
 from experiments.runtime import chunks, memory
+from logic_zoo.writing import write_whole
 
 WORTH = 1.05  # minimum gain of a cut
 ONE_UPDATE = {"updates": 1}  # the gradient of one batch is the same with fewer environments
@@ -150,7 +151,7 @@ def replaced(
 
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
     """Writes a table, one measurement per line of the file."""
-    machine.write_text(path, "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n")
+    write_whole(path, "[\n" + ",\n".join(map(json.dumps, lines)) + "\n]\n")
 
 
 def changed(config: Any, fields: dict[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from experiments import weights
 from experiments.runtime import CheckpointError, metrics, packing, params_sha256, releasing
 from experiments.runtime.checkpoints import Restored
 from kernels import tables
+from logic_zoo.writing import write_whole
 
 
 def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[str]:
@@ -65,7 +66,7 @@ def training(found: measured.Measured, results: Path) -> Iterator[str]:
         elif new:
             machine.write(file, record)
             title = f"Training steps: {name}"
-            machine.write_text(file.with_suffix(".md"), accelerator_summary.markdown(record, title))
+            write_whole(file.with_suffix(".md"), accelerator_summary.markdown(record, title))
             yield f"{file}: {new} measured rows of {len(record['rows'])}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from absl import app, logging
 
 from benchmarks import machine, timing
+from logic_zoo.writing import write_whole
 
 
 def run(main: Callable[[], None]) -> None:
@@ -70,7 +71,7 @@ def record(
 def report(out: Path, result: Mapping[str, Any], table: str, *, fine: bool) -> None:
     """Writes a record and its table, prints the table, and exits with status 1 unless `fine`."""
     machine.write(out, result)
-    machine.write_text(out.with_suffix(".md"), table)
+    write_whole(out.with_suffix(".md"), table)
     print(table)
     if not fine:
         raise SystemExit(1)

@@ -13,18 +13,12 @@ from typing import Any
 
 import jax
 
+from logic_zoo.writing import write_whole
+
 
 def write(path: Path, value: Any) -> None:
-    """Writes a value as JSON; see `write_text`."""
-    write_text(path, json.dumps(value, indent=1, default=float) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file atomically: readers see the old file or the whole new one, even after a kill."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    """Writes a value as JSON; readers see the old file or the whole new one."""
+    write_whole(path, json.dumps(value, indent=1, default=float) + "\n")
 
 
 def markdown(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -28,6 +28,7 @@ from benchmarks.mutants import records, sites
 from benchmarks.mutants.records import Lines
 from benchmarks.mutants.session import Session
 from benchmarks.mutants.sites import Mutant, Project
+from logic_zoo.writing import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = ROOT / "build" / "mutants"
@@ -114,7 +115,7 @@ def main() -> None:
         ],
     }
     lines.keep([*normal, *tested])
-    machine.write_text(out / "mutants.md", records.page(tested, normal, explained, head))
+    write_whole(out / "mutants.md", records.page(tested, normal, explained, head))
     print(f"{out / 'mutants.md'}")
     outcomes = [(line["id"], records.outcome(line, explained)) for line in tested]
     unexplained = [name for name, what in outcomes if what == "survived" and name not in explained]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import machine
 from benchmarks.mutants.sites import Mutant, Project
+from logic_zoo.writing import write_whole
 
 KINDS = ("equivalent", "survivor")
 
@@ -63,7 +64,7 @@ class Lines:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         whole = text[: text.rfind("\n") + 1]
         if whole != text:
-            machine.write_text(file, whole)
+            write_whole(file, whole)
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
 
     def find(self, **fields: Any) -> dict[str, Any] | None:
@@ -81,7 +82,7 @@ class Lines:
 
     def keep(self, lines: Sequence[dict[str, Any]]) -> None:
         """Replaces the file by some lines."""
-        machine.write_text(self._file, "".join(json.dumps(line) + "\n" for line in lines))
+        write_whole(self._file, "".join(json.dumps(line) + "\n" for line in lines))
         self.lines = list(lines)
 
 

@@ -38,6 +38,7 @@ from kernels.trilinear import reference as trilinear_reference
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import reference as two_simplicial_reference
 from kernels.two_simplicial import shapes as two_simplicial_shapes
+from logic_zoo.writing import write_whole
 
 OURS, PLAIN, PYTORCH = "ours", "plain JAX", "PyTorch, eager"
 STATUS = Path("/proc/self/status")
@@ -308,7 +309,7 @@ def written(out: Path, record: Mapping[str, Any]) -> None:
     ]
     for name, found in record["curves"].items():
         text += lines(name, found)
-    machine.write_text(out.with_suffix(".md"), "\n".join(text) + "\n")
+    write_whole(out.with_suffix(".md"), "\n".join(text) + "\n")
     figure(record["curves"]).savefig(out.with_suffix(".png"))
 
 

@@ -17,6 +17,7 @@ import jax
 from benchmarks import machine, timing
 from benchmarks.peers import comparing, libraries
 from experiments.runtime import memory
+from logic_zoo.writing import write_whole
 
 
 def parser(
@@ -97,7 +98,7 @@ class Record:
         self.fields |= fields
         if self.out:
             machine.write(Path(self.out), self.fields)
-            machine.write_text(Path(self.out).with_suffix(".md"), self.page(self.fields))
+            write_whole(Path(self.out).with_suffix(".md"), self.page(self.fields))
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Prints rows as they are measured and writes them; at the end says what was not measured."""

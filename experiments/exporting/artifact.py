@@ -22,7 +22,7 @@ from experiments.exporting import programs, run_exported
 from experiments.exporting.interface import Exportable
 from experiments.exporting.options import BESIDE, CONSTANTS, INSIDE, Options
 from experiments.exporting.run_exported import MANIFEST, WEIGHTS
-from experiments.runtime.workdir import whole
+from logic_zoo.writing import whole
 
 SUFFIX = ".jaxmodel"
 MAIN = "__main__.py"

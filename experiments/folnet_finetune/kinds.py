@@ -25,8 +25,8 @@ from folnet import (
     tasks,
 )
 from folnet.tasks import own
-from folnet.tasks.files import write_whole
 from folnet.tasks.own.choices import NEVER
+from logic_zoo.writing import write_whole
 
 THRESHOLD = "f1/best_threshold"
 

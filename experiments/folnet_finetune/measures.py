@@ -19,7 +19,7 @@ from experiments.folnet_pretrain import cards
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from folnet.tasks import own
-from folnet.tasks.files import write_whole
+from logic_zoo.writing import write_whole
 
 MAIN = "main"
 """Name of the metric that selects the best checkpoint and the best setting of a sweep."""

@@ -22,8 +22,8 @@ from experiments.folnet_finetune.measures import BEST, Measure
 from experiments.runtime import releasing
 from folnet import pretrained
 from folnet.tasks import own, tables
-from folnet.tasks.files import write_whole
 from folnet.tokenization import WordPieceTokenizer
+from logic_zoo.writing import write_whole
 
 
 def answers(run: Path, name: str) -> tuple[kinds.Kind, Split, Measured]:

@@ -17,7 +17,7 @@ from experiments.folnet_finetune.grid import Setting
 from experiments.folnet_finetune.measures import BEST, MAIN
 from experiments.runtime.workdir import config_difference, write_json
 from folnet.tasks import median_over_seeds
-from folnet.tasks.files import write_whole
+from logic_zoo.writing import write_whole
 
 DIVERGED = "diverged.json"
 

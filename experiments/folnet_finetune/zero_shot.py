@@ -28,8 +28,8 @@ from experiments.runtime.workdir import write_json
 from folnet import FOLNetForMaskedLM, tasks
 from folnet.tasks import metrics as task_metrics
 from folnet.tasks import prompts
-from folnet.tasks.files import write_whole
 from folnet.tokenization import WordPieceTokenizer
+from logic_zoo.writing import write_whole
 
 
 class Column(NamedTuple):

@@ -14,17 +14,10 @@ processes. `folnet.pretraining.PreparedWindows` reads them.
 
 import concurrent.futures
 import dataclasses
-import fcntl
 import json
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +41,7 @@ from folnet.pretraining.files import (
 from folnet.pretraining.sources import open_documents
 from folnet.pretraining.windows import PACKINGS, Packing, check_packing, make_windows
 from folnet.tokenization import WordPieceTokenizer
+from logic_zoo import workers
 
 _MOST_FILES, _LEAST_DOCUMENTS = 256, 1000
 _DONE = ".done"  # directory with a marker per finished part; removed at the end
@@ -93,7 +87,7 @@ def prepare(
         RuntimeError: another process is writing to the directory, or a worker was killed.
     """
     check_packing(packing, length, short_fraction, tokenizer.vocab_size)
-    processes = len(os.sched_getaffinity(0)) if processes is None else processes
+    processes = workers.cores() if processes is None else processes
     if not len(documents):
         raise ValueError(f"documents: got none in {documents.name}, expected at least 1")
     if shard_documents is None:
@@ -117,7 +111,7 @@ def prepare(
     )
     root = Path(directory).expanduser()
     root.mkdir(parents=True, exist_ok=True)
-    with _locked(root):
+    with workers.locked(root):
         begun = _agree(root, wanted, tokenizer)
         if begun.splits:
             return begun
@@ -162,17 +156,6 @@ def _counts(marker: Path) -> dict[str, dict[str, int]]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{marker}: damaged; remove it and run again: {error!r}") from error
     return made
-
-
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Locks the directory against other processes; the lock is released even if this process is killed."""
-    with open(root / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RuntimeError(f"{root}: another process is writing to this directory") from error
-        yield
 
 
 def _agree(root: Path, wanted: Manifest, tokenizer: WordPieceTokenizer) -> Manifest:
@@ -236,41 +219,18 @@ def _make(job: _Job, shards: Sequence[int], processes: int) -> Iterator[int]:
     if processes == 1 or len(shards) <= 1:
         yield from map(job.make, shards)
         return
-    # Spawn instead of fork: the tokenizer and the readers have threads, whose locks can deadlock a fork.
-    context = multiprocessing.get_context("spawn")
-    # Nothing is written to this pipe. Workers see its end when we close the other side or die.
-    ending, alive = context.Pipe(duplex=False)
-    processes = min(processes, len(shards))
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (job, ending))
-    with ending, alive:
-        try:
-            futures = [pool.submit(_make_part, shard) for shard in shards]
-            for future in concurrent.futures.as_completed(futures):
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise RuntimeError(
-                "a worker process was killed (out of memory?); run again, finished parts are kept"
-            ) from error
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # a part takes too long to wait for
-            raise
-        pool.shutdown()
+    with workers.pool(min(processes, len(shards)), _begin_worker, job) as pool:
+        futures = [pool.submit(_make_part, shard) for shard in shards]
+        for future in concurrent.futures.as_completed(futures):
+            yield future.result()
 
 
 _worker: dict[str, _Job] = {}  # the job of this process, if it is a worker
 
 
-def _begin_worker(job: _Job, ending: Connection) -> None:
-    """Sets up a worker to exit when its parent closes the pipe or dies; the parent handles Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _begin_worker(job: _Job) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # other workers use the other cores
     _worker["job"] = job
-
-    def watch() -> None:
-        ending.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _make_part(shard: int) -> int:

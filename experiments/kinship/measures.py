@@ -21,6 +21,7 @@ from experiments.kinship.stories import StoryClassifier
 from experiments.runtime import mesh
 from folnet import kinship
 from folnet.tasks.clutrr_graphs import Published
+from logic_zoo.writing import write_whole
 
 METRIC = "metric"
 """Name of the main metric, "eval/metric" in a run's records."""
@@ -230,6 +231,4 @@ def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
             entry = {"test": name, "seed": source.seed, "number": number, "chain": chain}
             entry |= {"answer": problem.answer_name, "given": names[given], "right": given == problem.label}
             lines.append(json.dumps(entry) + "\n")
-    hidden = path.with_name(f".{path.name}.new")
-    hidden.write_text("".join(lines), encoding="utf-8")
-    hidden.replace(path)
+    write_whole(path, "".join(lines))

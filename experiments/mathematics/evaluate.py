@@ -28,7 +28,8 @@ from experiments import runtime
 from experiments.mathematics import evaluation_set, figures, load, measures
 from experiments.mathematics.evaluation_set import Key
 from experiments.mathematics.measures import Sampled
-from experiments.runtime.workdir import Workdir, whole
+from experiments.runtime.workdir import Workdir
+from logic_zoo.writing import whole
 from tp_transformer import evaluation, mathematics, pretrained
 
 SCORES, ANSWERS, TABLE, QUESTIONS = "scores.jsonl", "answers", "table.md", ".questions"

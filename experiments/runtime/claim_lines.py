@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from experiments.runtime.workdir import whole
+from logic_zoo.writing import whole
 
 FILE = "claims.jsonl"
 """The file of all claims, in the folder of results."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.runtime import claims
 from experiments.runtime.claims import Comparison, Model
-from experiments.runtime.workdir import whole
+from logic_zoo.writing import whole
 
 SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
 """The kinds of lines in a record."""

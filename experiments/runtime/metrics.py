@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.runtime import processes
 from experiments.runtime.logs import Log
-from experiments.runtime.workdir import whole
+from logic_zoo.writing import whole
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -22,7 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored, checksum_with
-from experiments.runtime.workdir import WorkdirError, read_json, whole, write_json
+from experiments.runtime.workdir import WorkdirError, read_json, write_json
+from logic_zoo.writing import whole
 
 STATE = "state.safetensors"
 _RECORDS = ("config.json", "metrics.jsonl", "summary.json")

@@ -1,6 +1,5 @@
 """The directory of a run: locking, the check of its config, and the summary."""
 
-import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -10,7 +9,6 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 
 from experiments.runtime import processes
 from experiments.runtime.config import RunConfig, from_dict
+from logic_zoo.writing import whole
 
 
 class WorkdirError(ValueError):
@@ -213,19 +212,6 @@ class Workdir:
         """Releases the lock on the directory."""
         if self._lock is not None:
             self._lock.close()
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Generator[Path]:
-    """Yields a temporary path for writing a file, which replaces `path` atomically at the end."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import bisect
 import functools
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import logic_zoo
+from logic_zoo.writing import whole
 
 _KINDS = ("array_record", "arrayrecord")
 _OPTIONS = "group_size:8"  # records compressed together: as fast to read as one by one, and a third smaller
@@ -99,19 +101,17 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
     with logic_zoo.extra("data"):
         from array_record.python import array_record_module
 
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    records = iter(records)
+    first = list(itertools.islice(records, 1))
+    if not first:
+        return 0
     count = 0
-    try:
+    with whole(Path(path)) as temporary:
         writer = array_record_module.ArrayRecordWriter(str(temporary), _OPTIONS)
         try:
-            for record in records:
+            for record in itertools.chain(first, records):
                 writer.write(record)
                 count += 1
         finally:
             writer.close()
-        if count:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return count

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from logic_zoo.writing import write_whole
+from logic_zoo.writing import whole, write_whole
 
 
 def test_text_and_bytes(tmp_path):
@@ -40,4 +40,18 @@ def test_what_was_there_stays_if_writing_fails(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_whole(path, "\ud800")
     assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_file_that_another_writes(tmp_path):
+    """It has its own name when it is complete, and never if the block raises."""
+    path = tmp_path / "a.txt"
+    with whole(path) as temporary:
+        temporary.write_text("new")
+        assert not path.exists()
+    with pytest.raises(UnicodeEncodeError), whole(path) as temporary:
+        temporary.write_text("newer \ud800")
+    assert path.read_text() == "new"
+    with pytest.raises(FileNotFoundError), whole(path):
+        pass
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]

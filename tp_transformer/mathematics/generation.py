@@ -8,31 +8,26 @@ run that was killed can be started again and ends with the same files, whatever 
 import concurrent.futures
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import importlib.metadata
 import importlib.util
 import json
-import multiprocessing
-import os
 import shutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 import logic_zoo
+from logic_zoo import workers
+from logic_zoo.writing import whole, write_whole
 from tp_transformer.mathematics.modules import LEVELS, SPLITS, TEST
 from tp_transformer.mathematics.parts import Part, part_size, parts_of
 from tp_transformer.mathematics.questions import draw, fingerprint
 from tp_transformer.mathematics.sources import Generator, TextDirectory
-from tp_transformer.mathematics.text import TextQuestions, replace_file, write_questions
+from tp_transformer.mathematics.text import TextQuestions, write_questions
 
 MANIFEST = "generation.json"
 _PARTS = ".parts"  # folder of unfinished work, removed at the end
@@ -67,19 +62,20 @@ def generate(
         RuntimeError: another process is generating into the same folder, or a worker was killed.
     """
     if processes is None:
-        processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processes = workers.cores()
     if processes < 1:
         raise ValueError(f"processes: got {processes}, expected at least 1")
     root = Path(directory).expanduser()
     root.mkdir(parents=True, exist_ok=True)
-    with _locked(root):
+    with workers.locked(root):
         _agree(root, source)
         for leftover in root.glob("*/.*.tmp"):  # from a process that was killed while writing
             leftover.unlink()
         tests = [part for split in TEST for part in parts_of(source, split)]
         training = [part for level in LEVELS for part in parts_of(source, level)]
         progress = _Progress([*tests, *training], show)
-        with contextlib.closing(progress), _workers(processes) as pool:
+        one = contextlib.nullcontext(None)
+        with contextlib.closing(progress), one if processes == 1 else workers.pool(processes) as pool:
             _make(root, tests, source.seed, None, pool, progress)
             if any(not _final(root, part).is_file() for part in training):
                 _make(root, training, source.seed, _write_excluded(root, tests), pool, progress)
@@ -95,17 +91,6 @@ def _final(root: Path, part: Part) -> Path:
 
 def _temporary(root: Path, part: Part) -> Path:
     return root / _PARTS / part.split / part.module / f"{part.number:05d}.txt"
-
-
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Locks the folder against other processes; the lock ends with this process, even if it is killed."""
-    with open(root / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RuntimeError(f"another process is generating into {root}") from error
-        yield
 
 
 def _agree(root: Path, source: Generator) -> None:
@@ -128,7 +113,7 @@ def _agree(root: Path, source: Generator) -> None:
             raise ValueError(
                 f"directory: got {root} with {', '.join(found[:5])}, expected an empty or generated one"
             )
-        replace_file(path, [(json.dumps(wanted, indent=1) + "\n").encode()])
+        write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return
     try:
         begun = json.loads(path.read_text(encoding="utf-8"))
@@ -186,17 +171,12 @@ def _make(
     else:
         futures = [pool.submit(_make_part, root, part, seed, excluded) for part in todo]
         made = (future.result() for future in concurrent.futures.as_completed(futures))
-    try:
-        for part in made:
-            progress.add(part, made_now=True)
-            file = _final(root, part)
-            missing[file].discard(part)
-            if not missing[file]:
-                _merge(root, file, of_file[file])
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "a generating process was killed (out of memory?); start again, finished parts are kept"
-        ) from error
+    for part in made:
+        progress.add(part, made_now=True)
+        file = _final(root, part)
+        missing[file].discard(part)
+        if not missing[file]:
+            _merge(root, file, of_file[file])
 
 
 @functools.cache
@@ -222,41 +202,9 @@ def _merge(root: Path, file: Path, parts: list[Part]) -> None:
             raise ValueError(
                 f"{path}: got {found} lines, expected {2 * part.count}; remove the file and start again"
             )
-    replace_file(file, (path.read_bytes() for path in paths))
+    with whole(file) as temporary, temporary.open("wb") as joined:
+        joined.writelines(path.read_bytes() for path in paths)
     shutil.rmtree(paths[0].parent)
-
-
-@contextlib.contextmanager
-def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
-    """Yields a pool whose processes end when this one does for any reason, or None for a single process."""
-    if processes == 1:
-        yield None
-        return
-    # Spawned, not forked: a fork of a process with JAX's threads may deadlock.
-    context = multiprocessing.get_context("spawn")
-    # Nothing is written to this pipe. Workers see its end when we close our side or die. (An Event would
-    # deadlock on workers that were killed while they waited for it.)
-    ending, alive = context.Pipe(duplex=False)
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (ending,))
-    with ending, alive:
-        try:
-            yield pool
-        except BaseException:
-            # A part takes up to a minute, too long to wait for.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown()
-
-
-def _begin_worker(ending: Connection) -> None:
-    """Makes a worker exit when its parent closes the pipe or dies; Ctrl-C is left to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        ending.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Progress:

@@ -7,13 +7,13 @@ memory: 250 MB for the 112 million questions of v1.0's training splits.
 
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
 
+from logic_zoo.writing import whole
 from tp_transformer.mathematics.questions import Question, Questions
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
@@ -121,20 +121,5 @@ class TextQuestions(Questions):
 def write_questions(path: str | Path, questions: Iterable[Question]) -> None:
     """Writes a text file for `TextQuestions` atomically; its folder must exist."""
     text = "".join(f"{question}\n{answer}\n" for question, answer in questions)
-    replace_file(Path(path), [text.encode("ascii")])
-
-
-def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
-    """Writes a file atomically: under a temporary name, then renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp creates a file only its owner can read
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole(Path(path)) as temporary:
+        temporary.write_text(text, encoding="ascii")

@@ -1,6 +1,7 @@
 """The program that prepares text, called in this process and from the command line."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from folnet.pretraining.documents import Document, Documents, Listed, is_held_ou
 from folnet.pretraining.files import MANIFEST, VOCABULARY, PreparedWindows
 from folnet.pretraining.windows import make_windows
 from folnet.tokenization import WordPieceTokenizer
+from logic_zoo import workers
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXTS = [
@@ -213,37 +215,26 @@ def test_some_parts_may_be_without_text_to_train_on(tmp_path, tokenizer):
 
 @pytest.mark.parametrize(("processes", "started"), [(2, 2), (5, 5), (9, 5)])
 def test_there_are_no_more_processes_than_parts(tmp_path, tokenizer, monkeypatch, processes, started):
-    """Their parts are those of one process; after an error the others are not waited for."""
-    pools, ended = [], []
+    """Their parts are those of one process."""
+    pools = []
 
-    class Pool:
-        """Makes the parts in this process."""
+    @contextlib.contextmanager
+    def pool(size, begin, job):
+        pools.append(size)
+        with concurrent.futures.ThreadPoolExecutor(1, initializer=begin, initargs=(job,)) as executor:
+            yield executor
 
-        def __init__(self, size, context, begin, given):
-            pools.append(size)
-            monkeypatch.setitem(data._worker, "job", given[0])
-
-        def submit(self, make, shard):
-            future = concurrent.futures.Future()
-            try:
-                future.set_result(make(shard))
-            except ValueError as error:
-                future.set_exception(error)
-            return future
-
-        def shutdown(self, **settings):
-            ended.append(settings)
-
-    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(workers, "pool", pool)
+    monkeypatch.setitem(data._worker, "job", None)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     prepare(tmp_path / "one", Listed(TEXTS), tokenizer, shard_documents=23, processes=processes)
     assert pools == []
     prepare(tmp_path / "some", Listed(TEXTS), tokenizer, processes=processes)
     prepare(tmp_path / "alone", Listed(TEXTS), tokenizer)
-    assert (pools, ended) == ([started], [{}])
+    assert pools == [started]
     assert contents(tmp_path / "some") == contents(tmp_path / "alone")
     with pytest.raises(ValueError, match="document 12 is damaged"):
         prepare(tmp_path / "broken", Failing(12), tokenizer, processes=processes)
-    assert ended[1:] == [{"wait": False, "cancel_futures": True}]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +257,7 @@ def test_one_at_a_time(tmp_path, tokenizer):
     """Two processes writing to one directory would overwrite each other's files."""
     tmp_path.joinpath("x").mkdir()
     with (
-        data._locked(tmp_path / "x"),
+        workers.locked(tmp_path / "x"),
         pytest.raises(RuntimeError, match="another process is writing"),
     ):
         prepare(tmp_path / "x", Listed(TEXTS), tokenizer)

@@ -86,7 +86,7 @@ def test_anyone_can_read_the_file(workdir, tmp_path):
 def test_an_earlier_step_and_another_packing(workdir, tmp_path):
     packing.pack(workdir, abstract(), tmp_path / "folder")
     (tmp_path / "folder").mkdir(exist_ok=True)
-    (tmp_path / "folder" / f".{packing.STATE}.123.new").touch()  # a packing that was killed
+    (tmp_path / "folder" / f".{packing.STATE}.123.tmp").touch()  # a packing that was killed
     packing.pack(workdir, abstract(), tmp_path / "folder", step=3)
     assert packing.read_state(tmp_path / "folder", abstract()).step == 3
     with pytest.raises(runtime.CheckpointError, match=r"/4: no such checkpoint; available steps: 5, 3"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from logic_zoo import workers
 from tp_transformer.mathematics import generation as mathematics_generation
 from tp_transformer.mathematics import parts as mathematics_parts
 from tp_transformer.mathematics import questions as mathematics_questions
@@ -267,8 +268,8 @@ def test_a_damaged_manifest_is_named(tmp_path, text):
 def test_two_at_once_are_refused(tmp_path):
     """The second process raises; the lock ends with its holder."""
     with (
-        mathematics_generation._locked(tmp_path),
-        pytest.raises(RuntimeError, match="another process is generating into"),
+        workers.locked(tmp_path),
+        pytest.raises(RuntimeError, match="another process is writing to this folder"),
     ):
         generate(tmp_path, SET, processes=1)
     generate(tmp_path, SET, processes=1, show=False)
@@ -334,11 +335,11 @@ def test_a_worker_is_killed(tmp_path, whole):
     while running.poll() is None and not list(root.rglob("*.txt")):
         time.sleep(0.002)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert workers
-    os.kill(workers[0], signal.SIGKILL)
+    spawned = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert spawned
+    os.kill(spawned[0], signal.SIGKILL)
     _, errors = running.communicate(timeout=30)
     assert running.returncode != 0
-    assert "a generating process was killed (out of memory?); start again" in errors
+    assert "a worker process was killed (out of memory?); start again" in errors
     generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
