@@ -143,7 +143,7 @@ def by_type(policies: Mapping[str, Mapping[str, Mapping[str, Any]]], title: str 
     types = list(next(iter(policies.values())))
     places, width = np.arange(len(types)), 0.8 / len(policies)
     with runtime.plots.style():
-        figure = runtime.plots.Figure(figsize=(max(3.6, 1.6 + 0.36 * len(types)), 3.2))
+        figure = runtime.plots.Figure(figsize=(max(5.2, 1.6 + 0.36 * len(types)), 3.2))
         axes = figure.add_subplot()
         for index, (label, by_name) in enumerate(policies.items()):
             found = [by_name[puzzle] for puzzle in types]
@@ -156,7 +156,8 @@ def by_type(policies: Mapping[str, Mapping[str, Mapping[str, Any]]], title: str 
                 error_kw={"linewidth": 1, "ecolor": "#333333"},
             )  # fmt: skip
         axes.set(title=title, ylabel="fraction", ylim=(0, 1))
-        axes.set_xlabel("puzzle type: solution length-bridge lock-bridge key")
+        bridges = "-bridge lock-bridge key" if any("-" in name for name in types) else ""
+        axes.set_xlabel(f"puzzle type: solution length{bridges}")
         axes.set_xticks(places, types, rotation=60 if len(types) > 6 else 0)
         axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.08))
     return figure
