@@ -122,4 +122,4 @@ def write_questions(path: str | Path, questions: Iterable[Question]) -> None:
     """Writes a text file for `TextQuestions` atomically; its folder must exist."""
     text = "".join(f"{question}\n{answer}\n" for question, answer in questions)
     with whole(Path(path)) as temporary:
-        temporary.write_text(text, encoding="ascii")
+        temporary.write_bytes(text.encode("ascii"))
