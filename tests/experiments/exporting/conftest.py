@@ -1,8 +1,8 @@
-"""An artifact that several test modules use."""
+"""An artifact that several test modules use, and the model in it."""
 
 import pytest
 
-from experiments.exporting import Options, export_model
+from experiments.exporting import Options, export_model, run_exported
 from tests.experiments.exporting.small import SUMS
 
 
@@ -12,3 +12,9 @@ def sums(tmp_path_factory):
     path = tmp_path_factory.mktemp("sums") / "sums.jaxmodel"
     export_model(SUMS, path, Options(derivative=True))
     return path
+
+
+@pytest.fixture(scope="module")
+def model(sums):
+    """The artifact of `sums`, loaded."""
+    return run_exported.load(sums)

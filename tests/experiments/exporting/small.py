@@ -61,6 +61,8 @@ SUMS = Exportable(
     lengths=(4, 8),
     derivable=weigh,
 )
+IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+"""Two rows for it."""
 """A model of a line, compiled in no time, whose answers are found by hand."""
 
 
