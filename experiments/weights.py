@@ -91,7 +91,13 @@ def card(folder: Path) -> str:
 
 
 def measured(results: Mapping[str, Any], name: str = "all") -> Iterator[tuple[str, str]]:
-    """Yields the numbers in a run's results, one row per nested mapping; strings and lists are omitted."""
+    """Yields the numbers in a run's results, one row per nested mapping; strings and lists are omitted.
+
+    The starts of a run that had several (`runtime.restarts`) have a row in words.
+    """
+    if starts := results.get("starts"):
+        results = {key: value for key, value in results.items() if key not in ("best_start", "success_rate")}
+        yield "starts", f"{len(starts)}, of which the one with the least training loss continued"
     numbers = [f"{key} {_shown(value)}" for key, value in results.items() if _shown(value)]
     if numbers:
         yield name, ", ".join(numbers).replace("_", " ")

@@ -13,6 +13,7 @@ has it.
 
 import fnmatch
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def spread(entry: Mapping[str, Any], level: float) -> str:
 
 def _blocks(entry: Mapping[str, Any]) -> str:
     values = sorted(entry["per_seed"])
-    if len(values) == 1:
+    if values[0] == values[-1]:
         return number(values[0])
     middle = len(values) // 2
     median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
@@ -58,6 +59,17 @@ def _per_seed(entry: Mapping[str, Any]) -> str:
 
 def _each(line: Line, show: Callable[[Mapping[str, Any]], str]) -> str:
     return "; ".join(f"{entry['name']}: {found}" for entry in line["baselines"] if (found := show(entry)))
+
+
+def _strongest(line: Line) -> str:
+    """Returns the baseline with the best mean: of those that the claim compares with, if there are any."""
+    baselines = [entry for entry in line["baselines"] if entry["per_seed"]]
+    baselines = [entry for entry in baselines if entry["compared"]] or baselines
+    if not baselines:
+        return "-"
+    best = max if line["higher_is_better"] else min
+    strongest = best(baselines, key=lambda entry: statistics.fmean(entry["per_seed"]))
+    return f"{strongest['name']}: {_blocks(strongest)}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -83,6 +95,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Line], str]]] = {
     "blocks": ("median (range)", lambda line: _blocks(line["ours"])),
     "baselines": ("baselines, per seed", lambda line: _each(line, _per_seed)),
     "baseline_means": ("baselines", lambda line: _each(line, lambda entry: spread(entry, line["level"]))),
+    "strongest": ("strongest baseline", _strongest),
     "against": ("compared with", lambda line: ", ".join(entry["name"] for entry in line["baselines"])),
     "parameters": ("parameters", lambda line: _models(line, "parameters")),
     "steps": ("steps", lambda line: _models(line, "steps")),

@@ -72,12 +72,16 @@ def test_there_are_some_of_each_paper():
 def test_results_are_reported_in_rows():
     results = {
         "parameters": 12345,
+        "starts": [{"seed": 0, "loss": 1.0, "accuracy": 0.5}, {"seed": 1, "loss": 0.5, "accuracy": 0.7}],
+        "best_start": 1,
+        "success_rate": 0.0,
         "split": {"error": 0.01234, "interval": [0.5, 0.75], "held/out": {"count": 3}},
         "words": ["a", "b"],
         "counts": [1, 2.5],
         "right": True,
     }
     assert list(weights.measured(results)) == [
+        ("starts", "2, of which the one with the least training loss continued"),
         ("all", "parameters 12,345"),
         ("split", "error 0.01234, interval 0.5 to 0.75"),
         ("split/held/out", "count 3"),

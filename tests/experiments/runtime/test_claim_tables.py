@@ -13,6 +13,7 @@ def line(name, values, *others, **fields):
         "paper": None,
         "target": None,
         "level": 0.95,
+        "higher_is_better": True,
         "ours": {
             "name": "ours",
             "per_seed": values,
@@ -21,7 +22,7 @@ def line(name, values, *others, **fields):
             "steps": [5, 7],
         },
         "baselines": [
-            {"name": f"other{place}", "per_seed": other, "parameters": 99}
+            {"name": f"other{place}", "per_seed": other, "parameters": 99, "compared": True}
             for place, other in enumerate(others)
         ],
         "holds": None,
@@ -80,6 +81,7 @@ def test_rows_in_the_order_of_patterns():
         ("mean", ["0.625 (-0.963 to 2.21)", "1", "0.001"]),
         ("blocks", ["0.625 (0.5 to 0.75)", "1", "0.001"]),
         ("baseline_means", ["other0: 0.25", "", ""]),
+        ("strongest", ["other0: 0.25", "-", "-"]),
         ("parameters", ["1,234; 99", "1,234", "1,234"]),
         ("steps", ["5 to 7"] * 3),
         ("seconds", ["3 to 10"] * 3),
@@ -99,6 +101,29 @@ def test_columns(column, cells):
         "---",
         *cells,
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "fields", "strongest"),
+    [
+        ([[0.2, 0.4], [0.3, 0.6], [0.5, 0.3]], {}, "other1: 0.45 (0.3 to 0.6)"),
+        ([[0.2, 0.4], [0.3, 0.6], [0.5, 0.3]], {"higher_is_better": False}, "other0: 0.3 (0.2 to 0.4)"),
+        ([[], [0.5, 0.5]], {}, "other1: 0.5"),
+    ],
+)
+def test_the_strongest_baseline_has_the_best_mean(values, fields, strongest):
+    """Median and range of one whose seeds differ."""
+    found = claim_tables.table([line("a", [1.0], *values, **fields)], ["a"], ["strongest"])
+    assert rows(found)[2] == [strongest]
+
+
+def test_a_baseline_that_the_claim_does_not_compare_with_is_not_the_strongest_unless_all_are_such():
+    """A claim without a hypothesis has what it is seen against."""
+    several = line("a", [1.0], [0.5], [0.7])
+    several["baselines"][1]["compared"] = False
+    assert rows(claim_tables.table([several], ["a"], ["strongest"]))[2] == ["other0: 0.5"]
+    several["baselines"][0]["compared"] = False
+    assert rows(claim_tables.table([several], ["a"], ["strongest"]))[2] == ["other1: 0.7"]
 
 
 def test_claims_that_differ_in_a_part_share_a_row():
