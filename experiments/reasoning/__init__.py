@@ -2,7 +2,7 @@
 
 from experiments import runtime
 from experiments.reasoning import claims, train
-from experiments.reasoning.config import BRIDGES, DISTANCES, Config, get_config
+from experiments.reasoning.config import BRIDGES, DISTANCES, PUBLISHED, Config, get_config
 
 
 def _title(config: Config) -> str:
@@ -13,6 +13,8 @@ def _title(config: Config) -> str:
     if config.task == BRIDGES:
         kind = "simplicial" if config.virtual_entities else "relational"
         return f"the trunk of a {kind} agent that finds the bridge on a board"
+    if config.task == PUBLISHED:
+        return "a Transformer that composes relations, in a published setting"
     if config.every:
         return f"a byte-level language model whose every {config.every}th layer attends to pairs"
     return "a byte-level language model of dot-product attention"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
-from experiments.reasoning import bridges, graphs, suite_claims
+from experiments.reasoning import bridges, graphs, published, suite_claims
 from experiments.reasoning.config import get_config
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run, equal_time
 
@@ -203,4 +203,47 @@ WHICH_BOX = Comparison(
     figures=_bridges_found,
 )
 
-CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, *suite_claims.CLAIMS)
+PUBLISHED_ACCURACY = 0.92
+"""Of two layers of standard attention: Kozachinskiy et al. (2025), Table 1, the median over 8 seeds."""
+
+
+def measure_published(run: Run) -> dict[str, Any]:
+    """Measures the accuracy at the end, how far it is from the published one, and the curve."""
+    right = run.result.metrics["eval/right"]
+    rows = runtime.metrics.read(run.workdir / "metrics.jsonl")
+    curve = [[row["step"], row["eval/right"]] for row in rows if row.get("eval/right") is not None]
+    return {"right": right, "error": abs(right - PUBLISHED_ACCURACY), "curve": curve}
+
+
+_PUBLISHED = get_config("published_composition")
+_HELD_OUT_GRAPHS = f"{published.GRAPHS - published.TRAINED:,} held-out graphs"
+
+PUBLISHED_COMPOSITION = Comparison(
+    name="reasoning.published.composition",
+    claims=(
+        Claim(
+            id="reasoning.published.composition",
+            claim="two layers of attention, trained as published, compose relations as well as published: "
+            "half of the seeds are within 5 points",
+            measure=f"distance of the accuracy on {_HELD_OUT_GRAPHS} from {PUBLISHED_ACCURACY}",
+            value="error",
+            higher_is_better=False,
+            tests=("threshold",),
+            target=0.05,
+            share=0.5,
+            paper=f"{PUBLISHED_ACCURACY}, the median over 8 seeds",
+        ),
+        Claim(
+            id="reasoning.published.composition.accuracy",
+            claim="two layers of attention, trained as published, compose relations",
+            measure=f"accuracy on {_HELD_OUT_GRAPHS}",
+            value="right",
+            paper=f"{PUBLISHED_ACCURACY}, the median over 8 seeds",
+        ),
+    ),
+    models=(Model("two layers of attention", _PUBLISHED, 3569, _PUBLISHED.steps),),
+    measure=measure_published,
+    seeds=(0, 1, 2, 3, 4),
+)
+
+CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, PUBLISHED_COMPOSITION, *suite_claims.CLAIMS)

@@ -19,6 +19,7 @@ from simplicial import SimplicialDecoder
 LANGUAGE: Final = "language"
 DISTANCES: Final = "distances"
 BRIDGES: Final = "bridges"
+PUBLISHED: Final = "published_composition"
 
 
 @dataclasses.dataclass
@@ -29,6 +30,7 @@ class Config(runtime.RunConfig):
         task: "language": a language model learns the bytes of the language reference that comes with Python.
             "distances": a FOLNet in loops learns the lengths of shortest paths in graphs (`graphs`).
             "bridges": the trunk of an agent learns which box of bridge BoxWorld is the bridge (`bridges`).
+            "published_composition": a Transformer learns to compose relations as others had it (`published`).
             Any other: a task of the suite (`tasks.TASKS`) with any of its models.
         model: a model of the suite (`models.MODELS`); "" for the tasks named above, which have their own.
         every: blocks `every`, 2 * `every`, ... attend to pairs (Roy et al. 2025: 4); 0 for none.
@@ -92,7 +94,7 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """See `RunConfig.validate`."""
         super().validate()
-        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES, BRIDGES, *TASKS))
+        runtime.one_of("task", self.task, (LANGUAGE, DISTANCES, BRIDGES, PUBLISHED, *TASKS))
         self._check_model()
         for name in (
             "features",
@@ -125,10 +127,10 @@ class Config(runtime.RunConfig):
         if self.task not in TASKS:
             if self.model:
                 raise ValueError(f"model: got {self.model!r}, expected '' with task={self.task!r}")
-            return
-        fits = [name for name, model in MODELS.items() if model.fits(TASKS[self.task])]
-        runtime.one_of("model", self.model, fits)
-        if self.features % self.num_heads:
+        else:
+            fits = [name for name, model in MODELS.items() if model.fits(TASKS[self.task])]
+            runtime.one_of("model", self.model, fits)
+        if self.task in (*TASKS, PUBLISHED) and self.features % self.num_heads:
             raise ValueError(
                 f"num_heads: got {self.num_heads}, expected a divisor of features={self.features}"
             )
@@ -256,6 +258,33 @@ def bridges() -> Config:
     )
 
 
+def published_composition() -> Config:
+    """Kozachinskiy et al.'s Transformer of two layers on composed relations, at their sizes; see `published`.
+
+    About half an hour on one core.
+    """
+    return Config(
+        task=PUBLISHED,
+        steps=3600,
+        batch_size=2500,
+        accumulate=10,
+        log_every=90,
+        checkpoint_every=360,
+        eval_every=360,
+        features=16,
+        num_layers=2,
+        num_heads=1,
+        hidden=16,
+        lr=1e-3,
+        weight_decay=0.01,
+    )
+
+
 get_config = runtime.Presets(
-    quick=quick, dot_product=dot_product, distances=distances, bridges=bridges, suite=suite
+    quick=quick,
+    dot_product=dot_product,
+    distances=distances,
+    bridges=bridges,
+    suite=suite,
+    published_composition=published_composition,
 )

@@ -7,12 +7,17 @@ from typing import Any
 import jax
 
 from experiments import runtime
-from experiments.reasoning import bridges, graphs, language, suite, text
-from experiments.reasoning.config import BRIDGES, DISTANCES, LANGUAGE, Config
+from experiments.reasoning import bridges, graphs, language, published, suite, text
+from experiments.reasoning.config import BRIDGES, DISTANCES, LANGUAGE, PUBLISHED, Config
 from experiments.reasoning.tasks import TASKS
 from experiments.runtime.training import Program, Task
 
-PROBLEMS: dict[str, ModuleType] = {LANGUAGE: language, DISTANCES: graphs, BRIDGES: bridges}
+PROBLEMS: dict[str, ModuleType] = {
+    LANGUAGE: language,
+    DISTANCES: graphs,
+    BRIDGES: bridges,
+    PUBLISHED: published,
+}
 """What a task outside of the suite trains and measures: functions `problem` and `make_evaluate`."""
 
 

@@ -19,6 +19,8 @@ from experiments.reasoning.tasks.base import TRAIN, Kind, Problems, Task, of_spl
 
 SIZES = {TRAIN: 6, "graphs": 6, "graphs_of_8": 8}
 NAMES = 16
+EDGES = 0.325
+"""How likely an edge is: a path of two edges leads from one node to another about as often as not."""
 EVERY = 5
 
 
@@ -53,7 +55,7 @@ class Composition(_Graphs):
     def draw(self, key: PRNGKeyArray, count: int, split: str = TRAIN) -> Problems:
         """See `Task.draw`."""
         for_edges, for_names = jax.random.split(key)
-        edges = self._edges(for_edges, count, split, 0.325, loops=True)
+        edges = self._edges(for_edges, count, split, EDGES, loops=True)
         names = jnp.argsort(jax.random.uniform(for_names, (count, NAMES)))[:, : edges.shape[1]]
         return Problems(names, joined(edges, edges).astype(jnp.int32), jnp.where(edges, 0, -1))
 

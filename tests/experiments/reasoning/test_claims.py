@@ -93,6 +93,31 @@ def test_what_is_measured_of_bridges(tmp_path):
     }  # fmt: skip
 
 
+def test_what_was_declared_and_is_measured_of_the_published_setting(tmp_path):
+    """One model, as published; the claim is about the distance, on either side."""
+    comparison = claims.PUBLISHED_COMPOSITION
+    comparison.check()
+    (model,) = comparison.models
+    params = jax.eval_shape(train.problem(model.config)["init"], jax.random.key(0))  # pyrefly: ignore
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+    assert (model.search, comparison.seeds) == (({},), (0, 1, 2, 3, 4))
+    distance, accuracy = comparison.claims
+    assert (distance.target, distance.share, distance.higher_is_better) == (0.05, 0.5, False)
+    assert accuracy.tests == ()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2, "eval/right": 0.9}\n')
+    result = FitResult(
+        state=None,
+        params=None,
+        summary={},
+        step=2,
+        metrics={"eval/right": 0.9},
+        results={},
+        train_seconds=1.0,
+    )
+    found = claims.measure_published(Run(result, model.config, tmp_path))
+    assert found == {"right": 0.9, "error": pytest.approx(0.02), "curve": [[2, 0.9]]}
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

@@ -110,7 +110,7 @@ def test_a_graph_may_have_all_names_and_a_head_one_feature():
     [
         (
             {"task": "sudoku"},
-            "task: got 'sudoku', expected one of 'language', 'distances', 'bridges', ",
+            "task: got 'sudoku', expected one of 'language', 'distances', 'bridges', 'published",
         ),
         ({"length": 3}, "length: got 3, expected at least 4"),
         ({"length": 49}, "length: got 49, expected at most 48 nodes"),

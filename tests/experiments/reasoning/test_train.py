@@ -70,6 +70,7 @@ def test_bits_per_byte_are_the_mean_over_all_windows(monkeypatch):
         ("quick", {}, "a byte-level language model whose every 4th layer attends to pairs"),
         ("dot_product", {}, "a byte-level language model of dot-product attention"),
         ("distances", {"operators": "j.a"}, "a FOLNet with the operators j.a for distances in graphs"),
+        ("published_composition", {}, "a Transformer that composes relations, in a published setting"),
         ("bridges", {}, "the trunk of a simplicial agent that finds the bridge on a board"),
         ("bridges", {"virtual_entities": 0}, "the trunk of a relational agent that finds the bridge on"),
     ],
