@@ -14,14 +14,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments.mathematics import syntax
+from experiments.runtime.probes import linear_probe
 from tp_transformer import mathematics, roles
 from tp_transformer.model import EncoderDecoder, encoder_attention
 
 READ = ("place", "depth", "operand", "inverse")
 """Roles that are read at digits, where the symbol itself does not show them."""
-
-PENALTY = 1e-2
-"""Ridge penalty per vector, in units of a feature's variance."""
 
 
 def vectors(model: EncoderDecoder, params: Any, questions: Sequence[str]) -> Float[np.ndarray, "N S F"]:
@@ -36,29 +34,6 @@ def vectors(model: EncoderDecoder, params: Any, questions: Sequence[str]) -> Flo
         return model.apply({"params": params}, source, method="encode")
 
     return np.asarray(compute(params, source), np.float64)[:, 1:]
-
-
-def probe(
-    train: tuple[Float[np.ndarray, "M F"], Int[np.ndarray, "M"]],
-    test: tuple[Float[np.ndarray, "K F"], Int[np.ndarray, "K"]],
-) -> float:
-    """Returns the accuracy on `test` of a linear classifier fitted to `train`, averaged over classes.
-
-    It is ridge regression to the classes' indicators, weighted so that all classes of `train` count alike.
-    Classes that `test` lacks are left out of the average.
-    """
-    (x, y), (new, labels) = train, test
-    mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-8
-    x, new = ((of - mean) / scale for of in (x, new))
-    classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
-    weights = (len(y) / len(classes) / counts)[index]
-    x, new = (np.concatenate([of, np.ones((len(of), 1))], axis=1) for of in (x, new))
-    penalty = PENALTY * len(y) * np.eye(x.shape[1])
-    penalty[-1, -1] = 0
-    targets = np.eye(len(classes))[index]
-    solution = np.linalg.solve((x * weights[:, None]).T @ x + penalty, (x * weights[:, None]).T @ targets)
-    said = classes[np.argmax(new @ solution, axis=1)]
-    return float(np.mean([np.mean(said[labels == name] == name) for name in np.unique(labels)]))
 
 
 def information(clusters: Int[np.ndarray, "M"], labels: Int[np.ndarray, "M"]) -> float:
@@ -102,7 +77,7 @@ def read(
     nearest = np.argmin(((test[:, None] - centroids[None]) ** 2).sum(axis=-1), axis=1)
     found = {}
     for name in READ:
-        found[f"probe/{name}"] = probe((train, known[name]), (test, labels[name]))
+        found[f"probe/{name}"] = linear_probe((train, known[name]), (test, labels[name]))
         found[f"clusters/{name}"] = information(nearest, labels[name])
     for how in ("probe", "clusters"):
         found[how] = float(np.mean([found[f"{how}/{name}"] for name in READ]))

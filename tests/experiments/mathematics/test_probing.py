@@ -20,22 +20,6 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 QUESTIONS = ["Calculate 12 - (3 - 4).", "What is 5/(6/78)?", "Evaluate (1 - 20) + 3.", "What is 9*(8 - 7)?"]
 
 
-def test_a_probe_reads_what_is_linear_and_nothing_else():
-    """Balanced: always giving the commoner class is worth a half."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(600, 5))
-    linear = (x @ [1, -2, 0.5, 0, 0] > 1.5).astype(int)
-    halves = (x[:300], linear[:300]), (x[300:], linear[300:])
-    assert linear.mean() < 0.3
-    assert probing.probe(*halves) > 0.9
-    units = np.asarray([1e-3, 1e3, 1, 1e-2, 1e2])  # do not matter
-    assert probing.probe(*((of * units, labels) for of, labels in halves)) == probing.probe(*halves)
-    random = rng.integers(0, 2, 600)
-    assert 0.4 < probing.probe((x[:300], random[:300]), (x[300:], random[300:])) < 0.6
-    rare = (rng.random(600) < 0.1).astype(int)
-    assert 0.3 < probing.probe((x[:300], rare[:300]), (x[300:], rare[300:])) < 0.7
-
-
 def test_information_is_the_share_of_the_entropy():
     labels = np.array([0, 0, 1, 1, 2, 2, 2, 2])
     assert probing.information(2 - labels, labels) == pytest.approx(1)
