@@ -128,11 +128,12 @@ def measure(task: Task, split: str = "") -> dict[str, float]:
 
 def main() -> None:
     """Measures all tasks and writes them to `--out`."""
-    found = {}
+    out, found = Path(flags.FLAGS.out), {}
+    out.parent.mkdir(parents=True, exist_ok=True)
     for name, task in TASKS.items():
         found[name] = {"test": task.measure, **measure(task)}
         print(name, *(f"{key} {value:.3f}" for key, value in found[name].items() if key != "test"))
-    with whole(Path(flags.FLAGS.out)) as temporary:
+    with whole(out) as temporary:
         temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
