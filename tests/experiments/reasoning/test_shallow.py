@@ -93,6 +93,15 @@ def test_a_leak_is_found():
     assert found["counts"] > 0.95
 
 
+def test_the_program_writes_what_it_measures(tmp_path, monkeypatch):
+    """Into a folder that it makes."""
+    file = tmp_path / "out" / "shallow.json"
+    monkeypatch.setattr(shallow, "TASKS", {"leak": Leak()})
+    monkeypatch.setattr(shallow.flags, "FLAGS", SimpleNamespace(out=str(file)))
+    shallow.main()
+    assert json.loads(file.read_text()) == {"leak": {"test": "again", **shallow.measure(Leak())}}
+
+
 @pytest.mark.parametrize("name", ["match3", "modular_arithmetic", pytest.param("s5", marks=pytest.mark.slow)])
 def test_neither_answers_what_must_be_composed(name):
     """Triples that are held out look wrong to them."""
