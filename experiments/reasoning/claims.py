@@ -218,6 +218,7 @@ def measure_published(run: Run) -> dict[str, Any]:
 _PUBLISHED = get_config("published_composition")
 _HELD_OUT_GRAPHS = f"{published.GRAPHS - published.TRAINED:,} held-out graphs"
 
+# A first try, with vectors for rows and columns and a smaller feed-forward part, answered .973 with seed 0.
 PUBLISHED_COMPOSITION = Comparison(
     name="reasoning.published.composition",
     claims=(
@@ -241,9 +242,9 @@ PUBLISHED_COMPOSITION = Comparison(
             paper=f"{PUBLISHED_ACCURACY}, the median over 8 seeds",
         ),
     ),
-    models=(Model("two layers of attention", _PUBLISHED, 3569, _PUBLISHED.steps),),
+    models=(Model("two layers of attention", _PUBLISHED, 3617, _PUBLISHED.steps),),
     measure=measure_published,
-    seeds=(0, 1, 2, 3, 4),
+    seeds=(5, 6, 7, 8, 9),
 )
 
 CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, PUBLISHED_COMPOSITION, *suite_claims.CLAIMS)

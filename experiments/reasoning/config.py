@@ -274,7 +274,6 @@ def published_composition() -> Config:
         features=16,
         num_layers=2,
         num_heads=1,
-        hidden=16,
         lr=1e-3,
         weight_decay=0.01,
     )

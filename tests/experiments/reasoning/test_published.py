@@ -17,7 +17,7 @@ from tests.simplicial.small import parameters, quickly
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SMALL = dataclasses.replace(
-    get_config("published_composition"), features=4, hidden=3, num_heads=2, batch_size=6, accumulate=1
+    get_config("published_composition"), features=4, num_heads=2, batch_size=6, accumulate=1
 )
 
 
@@ -65,32 +65,32 @@ def made(drawn) -> tuple[Any, Any, Relations]:
 
 def by_hand(params, edges, size):
     """The Transformer on one graph without padding, in NumPy."""
+
+    def linear(name, states):
+        return states @ params[name]["kernel"] + params[name].get("bias", 0)
+
+    row, column, kind = (params[name]["embedding"] for name in ("row", "column", "edges"))
     states = np.stack(
         [
-            params["edges"]["embedding"][int(edges[i, j])]
-            + params["row"]["embedding"][i]
-            + params["column"]["embedding"][j]
+            kind[int(edges[i, j])] + np.concatenate([row[i], column[j]])
             for i in range(size)
             for j in range(size)
         ]
     )
     for layer in range(2):
-        attention = params[f"MultiHeadDotProductAttention_{layer}"]
-        query, key, value = (
-            np.einsum("td,dhe->hte", states, attention[name]["kernel"]) + attention[name]["bias"][:, None]
-            for name in ("query", "key", "value")
-        )
-        weights = softmax(query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1]), axis=-1)
-        states = states + np.einsum("hte,hed->td", weights @ value, attention["out"]["kernel"])
-        states = states + attention["out"]["bias"]
-        first, second = params[f"Dense_{2 * layer}"], params[f"Dense_{2 * layer + 1}"]
-        hidden = np.maximum(states @ first["kernel"] + first["bias"], 0)
-        states = states + hidden @ second["kernel"] + second["bias"]
-    return (states @ params["answer"]["kernel"] + params["answer"]["bias"]).reshape(size, size)
+        parts = linear(f"attention{layer}", states).reshape(size**2, 3, 2, 2)  # two heads of two features
+        query, key, value = parts.transpose(1, 2, 0, 3)
+        weights = softmax(query @ key.swapaxes(1, 2) / np.sqrt(2), axis=-1)
+        states = states + (weights @ value).transpose(1, 0, 2).reshape(states.shape)
+        hidden = states
+        for depth in range(3):
+            hidden = np.maximum(linear(f"forward{layer}_{depth}", hidden), 0)
+        states = states + hidden
+    return linear("answer", np.maximum(linear("hidden", states), 0)).reshape(size, size)
 
 
 def test_the_transformer_sees_the_pairs_that_exist(made):
-    """Two layers as the paper's Figure 2 draws them, without normalization."""
+    """Without normalization; every other part has a residual connection."""
     apply, params, batch = made
     logits = apply(params, batch)
     for found, edges, asked in zip(logits, batch.edges, batch.asked, strict=True):
