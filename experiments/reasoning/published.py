@@ -14,7 +14,7 @@ gives: 3.6k, and 2.5k for one layer of Strassen attention. Of other ways, whole 
 smaller feed-forward part answered .97, and places given as numbers and their squares less than .70. Epochs
 there go through all graphs; batches here are drawn with replacement.
 
-Axis letters: B batch; N nodes; T pairs of nodes; D features.
+Axis letters: B batch; N nodes; D features.
 """
 
 from collections.abc import Callable

@@ -107,15 +107,14 @@ def nearest(train: Questions, test: Questions) -> float:
     return float(np.mean(found))
 
 
-def measure(task: Task, split: str = "") -> dict[str, float]:
-    """Measures both classifiers on a test of a task, by default its measure, and a constant answer.
+def measure(task: Task) -> dict[str, float]:
+    """Measures both classifiers on the test that is a task's measure, and a constant answer.
 
     Accuracies are averaged over the answers that occur.
     """
-    split = split or task.measure
     drawn = [
         jax.device_get(task.draw(jax.random.key(seed), count, name))
-        for seed, (count, name) in enumerate([(TRAINED, TRAIN), (TESTED, split)])
+        for seed, (count, name) in enumerate([(TRAINED, TRAIN), (TESTED, task.measure)])
     ]
     width = max(problems.tokens.shape[1] for problems in drawn)
     train, test = (questions(task, problems, width) for problems in drawn)
