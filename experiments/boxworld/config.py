@@ -377,7 +377,8 @@ def demonstrations_long() -> Config:
     """`demonstrations` for agents to keep: 5.1 million states, from the best of four starts.
 
     How well a run ends shows in its training loss after 200 iterations. The relational agent takes 45 to 85
-    minutes on one CPU core, the simplicial one half as long again.
+    minutes on one CPU core, the simplicial one half as long again. On bridge boards that one needs more
+    starts: `--config.restarts=12 --config.restart_steps=140`.
     """
     steps = 5000
     return dataclasses.replace(
