@@ -104,12 +104,13 @@ def main() -> None:
     if not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(Path(values.workdir) / "compiled"))
     end = time.monotonic() + values.seconds
+    data = Path(values.data) if values.data else None
     for name in names:
         comparison, experiment = declared[name]
         if values.step_times:
             comparison.check()
             for model, seconds in claiming.step_times(
-                comparison, experiment, steps=values.step_times
+                comparison, experiment, steps=values.step_times, data=data
             ).items():
                 print(f"{name}, {model}: step_seconds={seconds:.3g}")
             continue
@@ -124,7 +125,7 @@ def main() -> None:
                     out=out,
                     workdir=Path(values.workdir),
                     seeds=seeds,
-                    data=Path(values.data) if values.data else None,
+                    data=data,
                     seconds=max(end - time.monotonic(), 1e-3) if values.seconds else 0.0,
                     command=command,
                 )

@@ -79,9 +79,7 @@ def run(
     comparison.check()
     if unknown := sorted(set(seeds) - set(comparison.seeds)):
         raise ValueError(f"seeds: got {unknown}, expected some of {comparison.seeds} as declared")
-    if (comparison.with_data is None) != (data is None):
-        expected = "no folder" if comparison.with_data is None else "the folder of its data"
-        raise ValueError(f"data: got {data}, expected {expected} for {comparison.name}")
+    _check_data(comparison, data)
     workdir = workdir / comparison.name
     workdir.mkdir(parents=True, exist_ok=True)
     with Held(workdir, wait=False):
@@ -101,6 +99,21 @@ def run(
         return lines
 
 
+def _check_data(comparison: Comparison, data: Path | None) -> None:
+    if (comparison.with_data is None) != (data is None):
+        expected = "no folder" if comparison.with_data is None else "the folder of its data"
+        raise ValueError(f"data: got {data}, expected {expected} for {comparison.name}")
+
+
+def _reading(comparison: Comparison, config: Any, data: Path | None) -> Any:
+    """Returns a config that reads the comparison's data, if it needs any, and is valid."""
+    if comparison.with_data is None or data is None:
+        return config
+    config = comparison.with_data(config, data)
+    config.validate()
+    return config
+
+
 class _Runner:
     """Trains pieces one after another until the session's time is up."""
 
@@ -110,9 +123,8 @@ class _Runner:
         self.end = time.monotonic() + seconds if seconds else None
 
     def train(self, pieces: Sequence[Piece]) -> None:
-        configs = [
-            self._config(piece) for piece in pieces
-        ]  # refuses what is wrong before anything is trained
+        # What is wrong is refused before anything is trained.
+        configs = [_reading(self.comparison, piece.config, self.data) for piece in pieces]
         for piece, config in zip(pieces, configs, strict=True):
             if self.record.find(piece):
                 continue
@@ -137,13 +149,6 @@ class _Runner:
                 )
             self.record.add(_line_of_run(piece, self.comparison, Run(result, config, directory)))
             self.show(progress_table(self.comparison, self.record))
-
-    def _config(self, piece: Piece) -> Any:
-        config = piece.config
-        if self.comparison.with_data is not None:
-            config = self.comparison.with_data(config, self.data)
-            config.validate()
-        return config
 
 
 def _line_of_divergence(piece: Piece, step: int) -> dict[str, Any]:
@@ -246,17 +251,28 @@ def progress_table(comparison: Comparison, record: Record) -> str:
 
 
 def step_times(
-    comparison: Comparison, experiment: Experiment, *, steps: int, blocks: int = 3
+    comparison: Comparison,
+    experiment: Experiment,
+    *,
+    steps: int,
+    data: Path | None = None,
+    blocks: int = 3,
 ) -> dict[str, float]:
     """Returns each model's seconds per step, the median over blocks that take turns.
 
     On a machine that does nothing else, these are the `step_seconds` of a declaration, from which
-    `equal_time` derives numbers of steps. Compilation and evaluation do not count.
+    `equal_time` derives numbers of steps. Compilation and evaluation do not count. `data` is the folder of
+    the comparison's data.
+
+    Raises:
+        ValueError: missing data, or a folder that the comparison does not need.
     """
+    _check_data(comparison, data)
     found: dict[str, list[float]] = {model.name: [] for model in comparison.models}
     for block in range(blocks):
         for model in comparison.models:
-            config = model.configured(model.search[0], block, steps).hardly_evaluated()
+            config = _reading(comparison, model.configured(model.search[0], block, steps), data)
+            config = config.hardly_evaluated()
             with tempfile.TemporaryDirectory() as directory:
                 result = experiment.main(config, workdir=Path(directory) / "run")
             result = result if isinstance(result, FitResult) else next(iter(result.values()))

@@ -267,8 +267,8 @@ def flags_of(monkeypatch, tmp_path, **given):
 
 
 def test_the_program_prints_step_times(tmp_path, monkeypatch, capsys):
-    def step_times(comparison, experiment, *, steps):
-        assert (comparison, experiment) == DECLARED["llrnn.copy"]
+    def step_times(comparison, experiment, *, steps, data):
+        assert (comparison, experiment, data) == (*DECLARED["llrnn.copy"], None)
         return {"one": steps / 800, "two": 1.0}
 
     monkeypatch.setattr(claiming, "step_times", step_times)

@@ -47,7 +47,7 @@ def test_every_claim_is_paired_and_read_from_its_module():
     assert {claim.tests for claim in claims.MODULES.claims} == {("paired",)}
 
 
-def test_equal_time_needs_only_seconds(monkeypatch):
+def test_equal_time_is_a_number_of_steps(monkeypatch):
     """A model whose steps take half as long gets twice as many, to the next hundred."""
     seconds = {"tp_transformer": 0.2, "transformer": 0.1, "gated_transformer": 0.21}
     monkeypatch.setattr(claims, "SECONDS", seconds)

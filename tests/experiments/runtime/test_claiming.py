@@ -374,6 +374,25 @@ def test_step_times():
     assert blocks == [(name, seed, 10) for seed in (0, 1, 2) for name in ("sgd", "adam")]
 
 
+def test_step_times_are_those_of_reading_the_data():
+    """Without the folder, every run would draw questions anew; other configs would be timed."""
+    comparison = claimed.comparison(
+        with_data=lambda config, folder: dataclasses.replace(config, optimizer=folder.name)
+    )
+    read = []
+
+    def main(config, *, workdir):
+        read.append(config.optimizer)
+        return claimed.simulated(config, workdir=workdir)
+
+    experiment = dataclasses.replace(claimed.EXPERIMENT, main=main)
+    with pytest.raises(ValueError, match="data: got None, expected the folder of its data for slope"):
+        claiming.step_times(comparison, experiment, steps=10)
+    assert not read
+    claiming.step_times(comparison, experiment, steps=10, data=Path("a/sgd"), blocks=1)
+    assert read == ["sgd", "sgd"]
+
+
 @pytest.mark.slow
 def test_killed_three_times_it_gives_the_uninterrupted_lines(tmp_path):
     """SIGKILL at moments spread over search and reported runs."""
