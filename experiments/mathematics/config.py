@@ -294,7 +294,7 @@ def paper() -> Config:
     (`experiments.mathematics.data`). The paper reports 80.67% interpolation and 52.48% extrapolation after
     700,000 steps, and 84.24% and 55.40% after 1,700,000, which took 25 days on four V100. We have not run it.
     The authors used `--config.model.dtype=float32` and, mixing all lengths,
-    `--config.data.buckets="('162x32',)"`. `--config.model.name=transformer` selects their baseline.
+    `--config.data.buckets=162x32`. `--config.model.name=transformer` selects their baseline.
     """
     return Config(
         data=DataConfig(directory="data/mathematics_dataset-v1.0"),

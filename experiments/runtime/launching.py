@@ -1,5 +1,6 @@
 """The command line of experiments: flags, errors reported in one line, and the run's directory."""
 
+import ast
 import contextlib
 import dataclasses
 import difflib
@@ -26,10 +27,25 @@ from experiments.runtime.workdir import WorkdirError, config_lines
 with logic_zoo.extra("experiments"):
     from ml_collections import config_flags
     from ml_collections.config_flags import config_flags as config_file_parser
+    from ml_collections.config_flags import tuple_parser
 
 flags.disclaim_key_flags()  # --help lists the flags under the experiment, not under this module
 # ml_collections knows no Literal; `RunConfig.validate` checks the value.
 config_flags.register_flag_parser_for_type(Literal, flags.ArgumentParser())
+
+
+class _SeveralParser(tuple_parser.TupleParser):
+    """Reads several values: a,b without quotes, too, where ml_collections would take one value "a,b"."""
+
+    def parse(self, argument: Any) -> tuple[Any, ...]:
+        if isinstance(argument, str) and not re.search(r"[\[({'\"]", argument):
+            with contextlib.suppress(ValueError, SyntaxError):
+                return super().parse(ast.literal_eval(argument))
+            return tuple(part.strip() for part in argument.split(",") if part.strip())
+        return super().parse(argument)
+
+
+config_flags.register_flag_parser_for_type(tuple, _SeveralParser())
 
 
 def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoReturn:
@@ -200,10 +216,9 @@ def _without_shorthands(experiment: Experiment, argv: Sequence[str]) -> list[str
     for argument in argv:
         flag, separator, value = argument.partition("=")
         if flag in ("-log", "--log"):
-            names = tuple(name.strip() for name in value.split(",") if name.strip())
-            if not names:
+            if not value:
                 raise flags.Error(f"{flag}: got no value, expected {flag}=NAME,NAME of {', '.join(LOGS)}")
-            found.append(f"--config.log={names!r}")
+            found.append(f"--config.log={value}")
             continue
         field = experiment.shorthands.get(flag.lstrip("-")) if flag.startswith("-") else None
         if field is not None and not separator:

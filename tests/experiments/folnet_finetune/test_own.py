@@ -65,7 +65,7 @@ def test_flags_that_stand_for_fields():
     plain = ["x", "--config.data_dir=data", "--workdir=data"]
     assert launching._without_shorthands(EXPERIMENT, plain) == plain
     logged = launching._without_shorthands(EXPERIMENT, ["x", "--log=wandb, mlflow"])
-    assert logged == ["x", "--config.log=('wandb', 'mlflow')"]
+    assert logged == ["x", "--config.log=wandb, mlflow"]
     with pytest.raises(launching.flags.Error, match="--log: got no value, expected --log=NAME,NAME of "):
         launching._without_shorthands(EXPERIMENT, ["x", "--log="])
     with pytest.raises(launching.flags.Error, match="--data: got no value, expected --data=VALUE"):

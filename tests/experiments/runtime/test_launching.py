@@ -102,6 +102,25 @@ def test_a_presets_name_is_the_next_argument_or_the_same():
     assert launching._with_files(regression.EXPERIMENT, ["program", "--config"]) == ["program", "--config"]
 
 
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("a,b", ("a", "b")),
+        ("64x14, 120x26", ("64x14", "120x26")),  # ml_collections: a syntax error
+        ("a", ("a",)),
+        ("1,2.5", (1, 2.5)),
+        ("3", (3,)),
+        ("('a','b')", ("a", "b")),
+        ("'a, b'", ("a, b",)),
+        ("()", ()),
+        ("", ()),
+    ],
+)
+def test_several_values_need_no_quotes(given, values):
+    assert launching._SeveralParser().parse(given) == values
+    assert launching._SeveralParser().parse(values) == values
+
+
 def test_the_last_cause_of_an_error_is_its_line():
     """What a library adds around it is left out."""
     traceback = "Traceback:\n  KeyError: 'x'\n  TypeError: one\n\nWhile that:\n ValueError: a: got 1\nthe end"
