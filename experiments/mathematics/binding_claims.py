@@ -187,7 +187,7 @@ def measure_composed(run: Run) -> dict[str, Any]:
 
 def composed_base(name: Architecture, filter_features: int) -> Config:
     """Returns `base` with composed questions, drawn when the run starts."""
-    data = DataConfig(composed=True, train=6000, test=100, seed=1, buckets=("64x8", "104x8"))
+    data = DataConfig(questions="composed", train=6000, test=100, seed=1, buckets=("64x8", "104x8"))
     return dataclasses.replace(
         base(name, filter_features), data=data, steps=COMPOSED_STEPS, eval_questions=20
     )

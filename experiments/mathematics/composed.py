@@ -9,14 +9,13 @@ the compositions of `HELD_OUT`, where each function is once the outer and once t
 """
 
 import dataclasses
-import functools
 import itertools
 import random
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
+from experiments.mathematics.drawn import Drawn
 from tp_transformer import mathematics
-from tp_transformer.mathematics.sources import Listed
 
 LARGEST, LARGEST_FACTOR = 20, 9
 """Numbers in questions are at most this large; those of products are smaller."""
@@ -88,45 +87,15 @@ def name_of(outer: str, inner: str) -> str:
     return f"{outer}_of_{inner}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Composed:
-    """A source of composed questions, drawn in this process on first use.
-
-    The trained compositions are the modules of training and of `interpolate`, whose questions do not occur in
-    training; those held out are the modules of `extrapolate`.
-
-    Attributes:
-        train: number of training questions per composition.
-        test: number of test questions per composition.
-        seed: seed of the questions.
-    """
-
-    train: int
-    test: int
-    seed: int = 0
+class Composed(Drawn):
+    """A source of composed questions, whose modules are the compositions."""
 
     def modules(self, split: mathematics.Split) -> tuple[str, ...]:
         """Returns the names of a split's compositions."""
         held = split == mathematics.EXTRAPOLATE
         return tuple(name_of(*pair) for pair in PAIRS if (pair in HELD_OUT) == held)
 
-    def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
-        """Returns the questions of a composition; raises ValueError if the split does not have it."""
-        if module not in self.modules(split):
-            raise ValueError(f"module: got {module!r}, expected one of {', '.join(self.modules(split))}")
-        training, test = _questions(self, module)
-        return Listed(training if split == mathematics.TRAIN else test)
-
-
-@functools.cache
-def _questions(
-    source: Composed, module: str
-) -> tuple[Sequence[mathematics.Question], Sequence[mathematics.Question]]:
-    """Draws training questions and other test questions of a composition."""
-    (outer, inner) = next(pair for pair in PAIRS if name_of(*pair) == module)
-    rng = random.Random(f"{source.seed}/{module}")
-    test = [compose(outer, inner, rng) for _ in range(source.test)]
-    known = {question for question, _ in test}
-    drawn = (compose(outer, inner, rng) for _ in itertools.count())
-    new = (question for question in drawn if question.question not in known)
-    return list(itertools.islice(new, source.train)), test
+    def draw(self, module: str, rng: random.Random) -> mathematics.Question:
+        """Draws a question of a composition and its answer."""
+        (outer, inner) = next(pair for pair in PAIRS if name_of(*pair) == module)
+        return compose(outer, inner, rng)

@@ -10,7 +10,8 @@ starts.
 import dataclasses
 import functools
 import re
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from experiments import runtime
 from experiments.baselines import matching
 from experiments.baselines.gated import GatedTransformer
 from experiments.mathematics.composed import Composed
+from experiments.mathematics.drawn import Drawn
+from experiments.mathematics.expressions import Expressions
 from tp_transformer import TPTransformer, Transformer, mathematics
 from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
@@ -28,6 +31,9 @@ from tp_transformer.model import EncoderDecoder, Initialization
 Architecture = Literal["tp_transformer", "transformer", "gated_transformer"]
 Dtype = Literal["float32", "bfloat16"]
 Attention = Literal["", Implementation]
+DATASET: Final = "dataset"
+DRAWN: Mapping[str, type[Drawn]] = {"composed": Composed, "expressions": Expressions}
+"""Sources of questions other than the dataset's."""
 CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
 ARCHITECTURES: dict[str, Any] = {
     "tp_transformer": TPTransformer,
@@ -116,8 +122,8 @@ class DataConfig:
         train: number of generated questions per module, over the three training levels.
         test: number of generated questions per module in each test split.
         seed: seed for generating questions.
-        composed: use composed questions (see `experiments.mathematics.composed`) instead of the dataset's;
-            `train` and `test` are then numbers per composition.
+        questions: "dataset"; or "composed" or "expressions", those of `experiments.mathematics.composed` or
+            `experiments.mathematics.expressions` instead.
         buckets: batch lengths "SOURCExTARGET" in ascending order; a single bucket mixes all lengths, as in
             the paper.
     """
@@ -130,7 +136,7 @@ class DataConfig:
     test: int = 200
     seed: int = 0
     buckets: tuple[str, ...] = tuple(f"{source}x{target}" for source, target in mathematics.BUCKETS)
-    composed: bool = runtime.added(False)
+    questions: str = runtime.added(DATASET)
 
     def validate(self) -> None:
         """Checks everything that does not need the files; raises ValueError naming the invalid field."""
@@ -138,12 +144,14 @@ class DataConfig:
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
-        if self.composed and (self.directory or self.modules or self.extrapolation):
+        runtime.one_of("data.questions", self.questions, (DATASET, *DRAWN))
+        if self.questions in DRAWN and (self.directory or self.modules or self.extrapolation):
             raise ValueError(
-                "data.composed: got True, expected no directory, modules or extrapolation with it"
+                f"data.questions: got {self.questions!r}, expected no directory, modules or extrapolation "
+                "with it"
             )
         if not self.directory:
-            if not self.modules and not self.composed:
+            if not self.modules and self.questions not in DRAWN:
                 raise ValueError("data.modules: got none, expected modules because data.directory is empty")
             self.open()
         self.shapes()
@@ -163,8 +171,8 @@ class DataConfig:
 
     def open(self) -> mathematics.Source:
         """Opens the questions; raises ValueError if there are none or they cannot be generated."""
-        if self.composed:
-            return Composed(self.train, self.test, self.seed)
+        if self.questions in DRAWN:
+            return DRAWN[self.questions](self.train, self.test, self.seed)
         if self.directory:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
@@ -174,7 +182,7 @@ class DataConfig:
         found: dict[mathematics.Split, tuple[str, ...]] = {
             mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
         }
-        if self.composed:
+        if self.questions in DRAWN:
             found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)
         elif self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation

@@ -93,7 +93,7 @@ def test_compositions_are_compared_as_modules_are():
         trained: Any = of_modules.config
         kept = dataclasses.replace(config, data=trained.data, steps=claims.STEPS, eval_questions=100)
         assert kept == trained
-        assert config.data.composed
+        assert config.data.questions == "composed"
     tested, reported = claims.COMPOSED.claims
     assert (tested.tests, tested.value, reported.tests) == (("paired",), "held_out", ())
     assert (claims.COMPOSED.seeds, claims.COMPOSED.search_by) == ((0, 1, 2), "trained")

@@ -104,8 +104,10 @@ def test_a_run_trains_on_some_compositions_and_is_tested_on_the_others():
 
 
 def test_composed_questions_exclude_others():
-    with pytest.raises(ValueError, match=r"data\.composed: got True, expected no directory, modules or"):
-        small(data=dataclasses.replace(small().data, composed=True)).validate()
+    with pytest.raises(ValueError, match=r"data\.questions: got 'composed', expected no directory"):
+        small(data=dataclasses.replace(small().data, questions="composed")).validate()
+    with pytest.raises(ValueError, match=r"data\.questions: got 'own', expected one of 'dataset'"):
+        small(data=dataclasses.replace(small().data, questions="own")).validate()
 
 
 def test_the_longest_question_has_room():

@@ -101,7 +101,7 @@ def test_what_is_measured_of_roles(monkeypatch, tmp_path):
         "probe": 0.75, "clusters": 0.5, "untrained/probe": 0.5, "untrained/clusters": 0.125,
         "gain/probe": 0.25, "gain/clusters": 0.375, "exact_match": 0.25,
     }  # fmt: skip
-    assert given == [("trained", 6), (ours.config.seed, 6)]
+    assert given == [("trained", 9), (ours.config.seed, 9)]
 
 
 @pytest.mark.slow
@@ -118,4 +118,4 @@ def test_what_was_declared_about_roles():
     assert ours.config.data == other.config.data  # pyrefly: ignore
     tests = {claim.id: claim.tests for claim in roles_claims.ROLES.claims}
     assert tests["mathematics.roles.probe"] == tests["mathematics.roles.clusters"] == ("paired",)
-    assert (roles_claims.ROLES.seeds, len(roles_claims.ROLES.models)) == ((0, 1, 2), 2)
+    assert (roles_claims.ROLES.seeds, len(roles_claims.ROLES.models)) == ((3, 4, 5), 2)
