@@ -28,7 +28,7 @@ class Expressions(Drawn):
         a, b, c = (rng.randint(0, LARGEST) for _ in range(3))
         first, second = rng.choice("+-"), rng.choice("+-")
         text = FORMS[module].format(a, first, b, second, c)
-        # In a - (b + c) the sign before the brackets counts for c, too.
-        minus = (second == "-") != (module == "right" and first == "-")
-        value = a + (-b if first == "-" else b) + (-c if minus else c)
+        one, two = (-1 if operator == "-" else 1 for operator in (first, second))
+        inner = one if module == "right" else 1  # in a - (b + c) the first sign counts for c, too
+        value = a + one * b + inner * two * c
         return mathematics.Question(f"What is {text}?", str(value))

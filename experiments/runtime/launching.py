@@ -216,7 +216,7 @@ def _without_shorthands(experiment: Experiment, argv: Sequence[str]) -> list[str
     for argument in argv:
         flag, separator, value = argument.partition("=")
         if flag in ("-log", "--log"):
-            if not value:
+            if not value.strip(" ,"):
                 raise flags.Error(f"{flag}: got no value, expected {flag}=NAME,NAME of {', '.join(LOGS)}")
             found.append(f"--config.log={value}")
             continue

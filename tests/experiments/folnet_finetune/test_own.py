@@ -66,8 +66,9 @@ def test_flags_that_stand_for_fields():
     assert launching._without_shorthands(EXPERIMENT, plain) == plain
     logged = launching._without_shorthands(EXPERIMENT, ["x", "--log=wandb, mlflow"])
     assert logged == ["x", "--config.log=wandb, mlflow"]
-    with pytest.raises(launching.flags.Error, match="--log: got no value, expected --log=NAME,NAME of "):
-        launching._without_shorthands(EXPERIMENT, ["x", "--log="])
+    for nothing in ("--log=", "--log= ,"):
+        with pytest.raises(launching.flags.Error, match="--log: got no value, expected --log=NAME,NAME of "):
+            launching._without_shorthands(EXPERIMENT, ["x", nothing])
     with pytest.raises(launching.flags.Error, match="--data: got no value, expected --data=VALUE"):
         launching._without_shorthands(EXPERIMENT, ["x", "--data", "a.csv"])
 

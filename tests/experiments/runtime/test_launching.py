@@ -1,8 +1,11 @@
 """Programs without a config: what they report is one line; and what is said of wrong flags of a config."""
 
+import dataclasses
+
 import pytest
 import regression  # pyrefly: ignore[missing-import]
-from absl import app
+from absl import app, flags
+from ml_collections import config_flags
 
 from experiments.runtime import launching
 
@@ -59,8 +62,8 @@ def test_a_program_takes_flags_only(monkeypatch, capsys):
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 def test_a_misspelt_field_is_named_with_the_nearest_one():
     config = launching.config_file(regression.EXPERIMENT, "quick")
-    for flags in (["--config.seed=1", "--config.stpes=3"], ["--noconfig.stpes"]):
-        found = launching._unknown_field(flags, config)
+    for given in (["--config.seed=1", "--config.stpes=3"], ["--noconfig.stpes"]):
+        found = launching._unknown_field(given, config)
         assert found is not None
         assert found.startswith("--config.stpes: no such field (did you mean steps?), expected one of ")
         assert ", batch_size" in found
@@ -119,6 +122,20 @@ def test_a_presets_name_is_the_next_argument_or_the_same():
 def test_several_values_need_no_quotes(given, values):
     assert launching._SeveralParser().parse(given) == values
     assert launching._SeveralParser().parse(values) == values
+
+
+def test_fields_of_several_values_are_read_so():
+    """By what defines the flags of a config, too, whatever the default is."""
+
+    @dataclasses.dataclass
+    class Config:
+        names: tuple[str, ...] = ()
+        lengths: tuple[str, ...] = ("1x2", "3x4")
+
+    values, argv = flags.FlagValues(), ["program", "--config.names=a,b", "--config.lengths=64x14,120x26"]
+    config_flags.DEFINE_config_dataclass("config", Config(), flag_values=values, sys_argv=argv)
+    values(argv)
+    assert values.config == Config(("a", "b"), ("64x14", "120x26"))
 
 
 def test_the_last_cause_of_an_error_is_its_line():
