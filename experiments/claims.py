@@ -5,6 +5,7 @@
     python -m experiments.claims --only=llrnn.copy --seeds=0,1 --seconds=600
     python -m experiments.claims --only=llrnn.copy --step_times=500     # before declaring equal time
     python -m experiments.claims --only=llrnn.copy --give_up            # before another design is declared
+    python -m experiments.claims --only=llrnn --again=10             # ten reported runs drawn at random, again
     python -m experiments.claims --tables                        # README, docs and results from claims.jsonl
 
 Comparisons are declared in `experiments/NAME/claims.py`. Interrupted at any moment, the same command
@@ -14,6 +15,7 @@ JAX_COMPILATION_CACHE_DIR names another folder: runs that differ in their seed a
 reported seeds are done, the lines of the claims are written to `claims.jsonl`.
 """
 
+import random
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,6 +80,30 @@ def write_tables(root: Path, out: Path) -> list[Path]:
     return changed
 
 
+def repeat(
+    names: list[str],
+    declared: Mapping[str, tuple[claims.Comparison, runtime.Experiment]],
+    count: int,
+    *,
+    out: Path,
+    workdir: Path,
+    data: Path | None,
+) -> None:
+    """Trains some reported runs again, drawn at random from all that are done, and shows what came out.
+
+    Raises:
+        ValueError: fewer runs are done than asked for.
+    """
+    done = [(name, piece) for name in names for piece in claiming.finished(declared[name][0], out)]
+    if count > len(done):
+        raise ValueError(
+            f"--again: got {count}, expected at most the {len(done)} reported runs that are done"
+        )
+    for name, piece in random.SystemRandom().sample(done, count):
+        same = claiming.again(*declared[name], piece, out=out, workdir=workdir, data=data)
+        print(f"{name}, {piece.model.name}, seed {piece.seed}: {'the same' if same else 'OTHER'} bits")
+
+
 def main() -> None:
     """Runs the comparisons, writes the tables or shows the progress, as the flags say."""
     values = flags.FLAGS
@@ -105,6 +131,9 @@ def main() -> None:
         jax.config.update("jax_compilation_cache_dir", str(Path(values.workdir) / "compiled"))
     end = time.monotonic() + values.seconds
     data = Path(values.data) if values.data else None
+    if values.again:
+        repeat(names, declared, values.again, out=out, workdir=Path(values.workdir), data=data)
+        return
     for name in names:
         comparison, experiment = declared[name]
         if values.step_times:
@@ -146,6 +175,9 @@ if __name__ == "__main__":
     flags.DEFINE_string("data", None, "the folder of the comparison's data")
     flags.DEFINE_float("seconds", 0.0, "end this session in time, with everything saved; 0 for no limit", 0.0)
     flags.DEFINE_integer("step_times", 0, "only measure seconds per step, in runs of so many steps", 0)
+    flags.DEFINE_integer(
+        "again", 0, "only train so many of the reported runs that are done again, and compare their bits", 0
+    )
     flags.DEFINE_bool(
         "give_up", False, "end an attempt with the seeds that are done: its claims are written as not holding"
     )

@@ -73,12 +73,17 @@ def _apart(ours: Line, baseline: Line, sign: float, level: float) -> bool:
 def _differ(ours: Line, baseline: Line, sign: float, level: float) -> bool:
     from experiments.runtime import intervals
 
-    by_seed = [
+    by_seed = [sign * difference for difference in differences(ours, baseline)]
+    return intervals.mean_interval(by_seed, level)[1] > 0
+
+
+def differences(ours: Line, baseline: Line) -> list[float]:
+    """Returns ours minus a baseline's, for each seed that both were run with."""
+    first, second = (
         dict(zip(entry.get("seeds") or range(len(entry["per_seed"])), entry["per_seed"], strict=True))
         for entry in (ours, baseline)
-    ]
-    common = [seed for seed in by_seed[0] if seed in by_seed[1]]
-    return intervals.mean_interval([sign * (by_seed[0][s] - by_seed[1][s]) for s in common], level)[1] > 0
+    )
+    return [value - second[seed] for seed, value in first.items() if seed in second]
 
 
 def read(out: Path | str) -> list[dict[str, Any]]:

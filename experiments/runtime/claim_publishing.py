@@ -59,7 +59,7 @@ def make_line(
         "share": claim.share,
         "ours": ours,
         "baselines": baselines,
-        "fixed_beforehand": record.declared["commit"] if record.declared else None,
+        "fixed_beforehand": record.fixed_in(claim.id),
         "search_seeds": list(comparison.search_seeds),
         "hardware": " and ".join(sorted({claims.hardware(line["devices"]) for line in used})),
         "versions": " and ".join(sorted({f"jax {line['versions']['jax']}" for line in used})),
@@ -67,6 +67,8 @@ def make_line(
         "command": command,
         "commit": last["commit"],
     }
+    if claim.expected is not None:
+        line["expected"] = claim.expected
     if given_up:
         line["given_up"] = True
     return {**line, "holds": claims.verdict(line)}
@@ -117,7 +119,7 @@ def give_up(comparison: Comparison, *, out: Path, command: str = "") -> list[dic
     comparison.check()
     record = Record(out, comparison.name)
     chosen = choose(comparison, record)
-    if edited := record.declared and comparison.differences(record.declared["declaration"]):
+    if edited := record.declarations and comparison.differences(record.declarations[-1]["declaration"]):
         raise ValueError(
             f"{comparison.name}: got an edited declaration, expected the recorded one: " + "; ".join(edited)
         )

@@ -15,8 +15,10 @@ from experiments.runtime import claims
 from experiments.runtime.claims import Comparison, Model
 from logic_zoo.writing import whole
 
-SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
-"""The kinds of lines in a record."""
+SEARCH, REPORTED, AGAIN = "search", "reported", "again"
+"""The kinds of runs in a record; those of the last kind repeat a reported run."""
+DECLARATION, EXTENSION = "declaration", "extension"
+"""The other kinds of lines. An extension is a declaration that adds models or claims to the last one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Record:
         for number, text in enumerate(texts, 1):
             try:
                 line = json.loads(text)
-                if line["kind"] not in (SEARCH, REPORTED, DECLARATION):
+                if line["kind"] not in (SEARCH, REPORTED, AGAIN, DECLARATION, EXTENSION):
                     raise ValueError(f"kind: got {line['kind']!r}")
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{self.path}, line {number}: not a line of a record ({error!r})") from error
@@ -83,8 +85,23 @@ class Record:
 
     @property
     def declared(self) -> dict[str, Any] | None:
-        """The line of the last declaration; None before the first reported seed."""
+        """The line with which the last attempt was declared; None before the first reported seed."""
         return next((line for line in reversed(self.lines) if line["kind"] == DECLARATION), None)
+
+    @property
+    def declarations(self) -> list[dict[str, Any]]:
+        """The line of `declared` and those of its extensions; [] before the first reported seed."""
+        if self.declared is None:
+            return []
+        later = self.lines[self.lines.index(self.declared) :]
+        return [line for line in later if line["kind"] in (DECLARATION, EXTENSION)]
+
+    def fixed_in(self, name: str) -> str | None:
+        """The commit of the first declaration of the last attempt that has the claim of that id; or None."""
+        for line in self.declarations:
+            if name in {claim["id"] for claim in line["declaration"]["claims"]}:
+                return line["commit"]
+        return None
 
     def find(self, piece: Piece) -> dict[str, Any] | None:
         """Returns the line of a finished run; None if it is missing, or had another config or declaration."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.runtime.claims import Line
+from experiments.runtime.claim_lines import Line, differences
 
 _BLOCK = re.compile(r"(<!-- claims: (?P<spec>[^>]*?) -->\n)(?P<body>.*?)(<!-- end of claims -->)", re.DOTALL)
 
@@ -33,11 +33,10 @@ def number(value: float) -> str:
     return text if float(text) != round(value) else f"{value:.5g}"  # .99996 is not 1
 
 
-def spread(entry: Mapping[str, Any], level: float) -> str:
+def spread(values: Sequence[float], level: float) -> str:
     """Returns the mean over seeds with its t-interval; of one seed, its value."""
     from experiments.runtime import intervals  # SciPy takes long to import
 
-    values = entry["per_seed"]
     if len(values) < 2:
         return number(values[0]) if values else "-"
     mean, low, high = intervals.mean_interval(values, level)
@@ -59,6 +58,14 @@ def _per_seed(entry: Mapping[str, Any]) -> str:
 
 def _each(line: Line, show: Callable[[Mapping[str, Any]], str]) -> str:
     return "; ".join(f"{entry['name']}: {found}" for entry in line["baselines"] if (found := show(entry)))
+
+
+def _differences(line: Line) -> str:
+    """Returns how far ours is from each compared baseline, by seed."""
+    compared = [entry for entry in line["baselines"] if entry["compared"]]
+    return "; ".join(
+        f"{entry['name']}: {spread(differences(line['ours'], entry), line['level'])}" for entry in compared
+    )
 
 
 def _strongest(line: Line) -> str:
@@ -91,10 +98,14 @@ COLUMNS: dict[str, tuple[str, Callable[[Line], str]]] = {
     "subject": ("", lambda line: re.split(r" \(|: ", line["claim"])[0]),
     "ours": ("measured, per seed", lambda line: f"{line['ours']['name']}: {_per_seed(line['ours'])}"),
     "values": ("per seed", lambda line: _per_seed(line["ours"])),
-    "mean": ("mean and interval", lambda line: spread(line["ours"], line["level"])),
+    "mean": ("mean and interval", lambda line: spread(line["ours"]["per_seed"], line["level"])),
     "blocks": ("median (range)", lambda line: _blocks(line["ours"])),
     "baselines": ("baselines, per seed", lambda line: _each(line, _per_seed)),
-    "baseline_means": ("baselines", lambda line: _each(line, lambda entry: spread(entry, line["level"]))),
+    "baseline_means": (
+        "baselines",
+        lambda line: _each(line, lambda entry: spread(entry["per_seed"], line["level"])),
+    ),
+    "differences": ("ours minus each baseline's, by seed", _differences),
     "strongest": ("strongest baseline", _strongest),
     "against": ("compared with", lambda line: ", ".join(entry["name"] for entry in line["baselines"])),
     "parameters": ("parameters", lambda line: _models(line, "parameters")),
@@ -103,7 +114,15 @@ COLUMNS: dict[str, tuple[str, Callable[[Line], str]]] = {
     "target": ("target", lambda line: "-" if line["target"] is None else number(line["target"])),
     "holds": (
         "confirmed",
-        lambda line: {True: "yes", False: "**no**", None: "no hypothesis"}[line["holds"]],
+        lambda line: (
+            "given up"
+            if line.get("given_up")
+            else {True: "yes", False: "**no**", None: "no hypothesis"}[line["holds"]]
+        ),
+    ),
+    "expected": (
+        "expected",
+        lambda line: {True: "yes", False: "no", None: "not said"}[line.get("expected")],
     ),
     "fixed": ("fixed beforehand", lambda line: (line["fixed_beforehand"] or "no")[:12]),
     "date": ("date", lambda line: line["date"]),

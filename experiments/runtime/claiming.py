@@ -22,7 +22,9 @@ import jax
 from experiments.runtime import claims
 from experiments.runtime.claim_publishing import draw, make_line, publish
 from experiments.runtime.claim_records import (
+    AGAIN,
     DECLARATION,
+    EXTENSION,
     REPORTED,
     SEARCH,
     Held,
@@ -142,7 +144,7 @@ class _Runner:
                     raise
                 self.record.add(_line_of_divergence(piece, error.step))
                 continue
-            result = found if isinstance(found, FitResult) else next(iter(found.values()))
+            result = _first(found)
             if result.step < piece.steps:
                 raise Interrupted(
                     f"{self.comparison.name}: the session's time is up; the same command continues"
@@ -151,14 +153,22 @@ class _Runner:
             self.show(progress_table(self.comparison, self.record))
 
 
+def _first(found: Any) -> FitResult:
+    """Returns the result of an experiment that trains one model, or of the first of several."""
+    return found if isinstance(found, FitResult) else next(iter(found.values()))
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def _line_of_divergence(piece: Piece, step: int) -> dict[str, Any]:
     """Returns the line of a search run that diverged, which rules its settings out."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {
         **piece.key,
         "measurements": {},
         "diverged": step,
-        "date": date,
+        "date": _today(),
         "config": claims.settled(piece.config),
     }
 
@@ -170,25 +180,26 @@ def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, An
             f"{comparison.name}: {piece.model.name}: parameters: got {parameters:,} in the run, expected the "
             f"declared {piece.model.parameters:,}"
         )
-    summary = run.result.summary
     return {
         **piece.key,
         "measurements": dict(comparison.measure(run)),
         "parameters": parameters,
         "train_seconds": round(run.result.train_seconds, 2),
-        "params_sha256": summary["params_sha256"],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "devices": summary["devices"],
-        "versions": summary["versions"],
-        "commit": summary["commit"],
+        **_origin(run.result),
         "config": claims.settled(piece.config),
     }
+
+
+def _origin(result: FitResult) -> dict[str, Any]:
+    """Returns what a run's parameters were and what made them."""
+    names = ("params_sha256", "devices", "versions", "commit")
+    return {"date": _today(), **{name: result.summary[name] for name in names}}
 
 
 def _check_declaration(comparison: Comparison, record: Record, out: Path) -> None:
     if record.declared is None:
         return
-    found = comparison.differences(record.declared["declaration"])
+    found = comparison.differences(record.declarations[-1]["declaration"])
     again = record.reported_seeds() & set(comparison.seeds)
     if found and again:
         raise ValueError(
@@ -206,8 +217,13 @@ def _check_declaration(comparison: Comparison, record: Record, out: Path) -> Non
 
 def _declare(comparison: Comparison, record: Record) -> None:
     """Records the declaration, unless it is recorded already."""
-    if record.declared is not None and not comparison.differences(record.declared["declaration"]):
-        return
+    kind = DECLARATION
+    if record.declarations:
+        last = record.declarations[-1]["declaration"]
+        if not comparison.differences(last):
+            if not comparison.grows(last):
+                return
+            kind = EXTENSION
     folder = Path(inspect.getfile(comparison.measure)).parent
     commit = commit_of(folder)
     if commit is not None and (commit.endswith("-dirty") or untracked(folder)):
@@ -215,9 +231,8 @@ def _declare(comparison: Comparison, record: Record) -> None:
             f"{comparison.name}: got uncommitted changes or new Python files in the checkout of {folder}, "
             "expected none before the first reported seed"
         )
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     declaration = comparison.declaration()
-    record.add({"kind": DECLARATION, "commit": commit, "date": date, "declaration": declaration})
+    record.add({"kind": kind, "commit": commit, "date": _today(), "declaration": declaration})
 
 
 def untracked(folder: Path) -> list[str]:
@@ -228,6 +243,39 @@ def untracked(folder: Path) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return done.stdout.splitlines()
+
+
+def finished(comparison: Comparison, out: Path) -> list[Piece]:
+    """Returns the reported runs that are done."""
+    record = Record(out, comparison.name)
+    return [piece for piece in reported_pieces(comparison, choose(comparison, record)) if record.find(piece)]
+
+
+def again(
+    comparison: Comparison,
+    experiment: Experiment,
+    piece: Piece,
+    *,
+    out: Path,
+    workdir: Path,
+    data: Path | None = None,
+) -> bool:
+    """Trains a reported run again from nothing; records and returns whether the parameters have equal bits.
+
+    Raises:
+        ValueError: missing data, or a folder that the comparison does not need.
+    """
+    _check_data(comparison, data)
+    record = Record(out, comparison.name)
+    before = record.find(piece)
+    assert before is not None
+    workdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=workdir) as folder:
+        config = _reading(comparison, piece.config, data)
+        origin = _origin(_first(experiment.main(config, workdir=Path(folder) / piece.folder)))
+    same = origin["params_sha256"] == before["params_sha256"]
+    record.add({**piece.key, "kind": AGAIN, "same": same, **origin})
+    return same
 
 
 def progress_table(comparison: Comparison, record: Record) -> str:
@@ -275,6 +323,6 @@ def step_times(
             config = config.hardly_evaluated()
             with tempfile.TemporaryDirectory() as directory:
                 result = experiment.main(config, workdir=Path(directory) / "run")
-            result = result if isinstance(result, FitResult) else next(iter(result.values()))
+            result = _first(result)
             found[model.name].append(result.train_seconds / result.step)
     return {name: statistics.median(seconds) for name, seconds in found.items()}

@@ -43,6 +43,8 @@ __all__ = [
     "write",
 ]
 
+_COMPARING: set[Test] = {"unpaired", "paired"}
+"""The tests of means or pairs."""
 TOLERANCE = 0.02
 """Compared models may differ by this share in parameters, and in the time that "equal time" gives them."""
 
@@ -72,6 +74,7 @@ class Claim:
         paper: what the paper reports, if it does.
         ours: the name of the model that it is about; "" for the comparison's first.
         against: the names of the models that it is compared with; () for all others.
+        expected: whether it was expected to hold; None if nobody said.
     """
 
     id: str
@@ -86,6 +89,7 @@ class Claim:
     paper: str | None = None
     ours: str = ""
     against: tuple[str, ...] = ()
+    expected: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +147,9 @@ class Model:
 class Comparison:
     """Models compared with each other, fixed before the reported seeds run.
 
+    Models and claims may be added later, if every earlier claim names the models that it is compared with and
+    the tests have a `family`: what was reported then stays as it is.
+
     Attributes:
         name: the first part of its claims' ids.
         claims: what is read from the runs.
@@ -154,7 +161,9 @@ class Comparison:
         search_by: the measurement that the search optimizes, in its mean over the search seeds.
         search_higher_is_better: the direction of that measurement.
         search_steps: the number of updates in the search; 0 for each model's first budget.
-        level: the confidence level of the tests, before it is corrected for the number of tested claims.
+        level: the confidence level of the tests, before it is corrected for their number.
+        family: that number, if tests of several comparisons are reported together; 0 for the claims of this
+            one that compare means or pairs.
         with_data: from a config and the folder of `--data` to a config that reads it; None if the comparison
             needs no data from outside.
         figures: from the lines of the reported runs by model, of the first claim's budget, to figures by the
@@ -171,13 +180,14 @@ class Comparison:
     search_higher_is_better: bool = True
     search_steps: int = 0
     level: float = 0.95
+    family: int = 0
     with_data: Callable[[Any, Path], Any] | None = None
     figures: Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]] | None = None
 
     @property
     def corrected_level(self) -> float:
-        """The level of each test: by Bonferroni, for the number of claims that compare means or pairs."""
-        count = sum(bool({"unpaired", "paired"} & {*claim.tests}) for claim in self.claims)
+        """The level of each test, by Bonferroni."""
+        count = self.family or sum(bool(_COMPARING & {*claim.tests}) for claim in self.claims)
         return 1 - (1 - self.level) / max(count, 1)
 
     def models_of(self, claim: Claim) -> list[Model]:
@@ -226,7 +236,7 @@ class Comparison:
                 raise ValueError(f"{claim.id}: tests: got {unknown}, expected some of {get_args(Test)}")
             if ({"threshold", "mean"} & {*claim.tests}) and claim.target is None:
                 raise ValueError(f"{claim.id}: target: got None, expected a number for {claim.tests}")
-            if {"unpaired", "paired"} & {*claim.tests}:
+            if _COMPARING & {*claim.tests}:
                 models = [model for model in self.models_of(claim) if model.compared]
                 counts = [len(self.seeds_of(model)) for model in models]
                 if len(counts) < 2 or min(counts) < 2:
@@ -293,11 +303,12 @@ class Comparison:
                 if field.name != "config"
             }
             models.append({**fields, "config": settled(model.config)})
+        later = {"ours", "against", "expected"}  # older declarations do not have them
         claims = [
             {
                 name: value
                 for name, value in dataclasses.asdict(claim).items()
-                if name != "paper" and (value or name not in ("ours", "against"))  # older claims have none
+                if name != "paper" and not (name in later and value in ("", (), None))
             }
             for claim in self.claims
         ]
@@ -314,15 +325,33 @@ class Comparison:
         """Returns a line for each difference between an earlier declaration and this one; [] if they agree.
 
         A config field that was added since, and has its default, is no difference; neither is a part that
-        declarations did not have then.
+        declarations did not have then, nor a model or claim that may be added.
         """
         now = self.declaration()
         before = {**declared, "models": [dict(model) for model in declared["models"]]}
-        lines = []
-        for was, of_now, model in zip(before["models"], now["models"], self.models, strict=False):
-            of_now.pop("config")
-            lines += changes(was.pop("config"), model.config, f"{model.name}: config.")
+        lines, by_name = [], {model["name"]: model for model in now["models"]}
+        for was in before["models"]:
+            config = was.pop("config")
+            if (name := was["name"]) in by_name:
+                by_name[name].pop("config")
+                model = next(model for model in self.models if model.name == name)
+                lines += changes(config, model.config, f"{name}: config.")
+        if self._may_grow(before):
+            for part, key in (("models", "name"), ("claims", "id")):
+                known = {of[key] for of in before[part]}
+                now[part] = [of for of in now[part] if of[key] in known]
         return lines + _different(before, {name: now[name] for name in now if name in before})
+
+    def grows(self, declared: Mapping[str, Any]) -> bool:
+        """Returns whether this has models or claims that an earlier declaration does not have."""
+        models, claims = ({of["name"] for of in declared["models"]}, {of["id"] for of in declared["claims"]})
+        return (
+            not {model.name for model in self.models} <= models
+            or not {claim.id for claim in self.claims} <= claims
+        )
+
+    def _may_grow(self, declared: Mapping[str, Any]) -> bool:
+        return self.family > 0 and all(claim.get("against") for claim in declared["claims"])
 
 
 def _code(function: Callable[..., Any]) -> str | None:

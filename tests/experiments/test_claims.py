@@ -84,7 +84,7 @@ def test_no_declaration_was_edited_after_its_first_reported_seed(name):
     """The last declaration in the record is the one in the code, as far as seeds were reported under it."""
     comparison, record = DECLARED[name][0], claim_records.Record(ROOT / "results", name)
     if record.declared is not None and record.reported_seeds() & set(comparison.seeds):
-        assert comparison.differences(record.declared["declaration"]) == []
+        assert comparison.differences(record.declarations[-1]["declaration"]) == []
 
 
 def test_lines_say_what_their_numbers_say():
@@ -118,8 +118,8 @@ def test_lines_with_a_declaration_are_those_of_their_record(monkeypatch):
             if line is None or line["fixed_beforehand"] is None:
                 continue
             assert record.declared is not None
-            edited = comparison.differences(record.declared["declaration"])
-            if edited or line["fixed_beforehand"] != record.declared["commit"]:
+            edited = comparison.differences(record.declarations[-1]["declaration"])
+            if edited or line["fixed_beforehand"] != record.fixed_in(claim.id):
                 declared = [each for each in record.lines if each["kind"] == claim_records.DECLARATION]
                 before = {each["commit"]: each for each in (declared if edited else declared[:-1])}
                 seeds = before[line["fixed_beforehand"]]["declaration"]["seeds"]
@@ -258,6 +258,7 @@ def flags_of(monkeypatch, tmp_path, **given):
     values |= {
         "tables": False,
         "give_up": False,
+        "again": 0,
         "all": False,
         "pages": ".",
         "workdir": str(tmp_path / "runs"),
@@ -294,6 +295,25 @@ def test_the_program_gives_an_attempt_up(tmp_path, monkeypatch, capsys):
     flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], give_up=True)
     program.main()
     assert capsys.readouterr().out == "llrnn.copy: **no**\n"
+
+
+def test_the_program_repeats_runs_drawn_at_random(tmp_path, monkeypatch, capsys):
+    """Each once, from all comparisons that are named; more than are done are refused."""
+    model = DECLARED["llrnn.copy"][0].models[0]
+    pieces = [claim_records.Piece(claim_records.REPORTED, model, {}, seed, 5) for seed in range(3)]
+    monkeypatch.setattr(claiming, "finished", lambda comparison, out: pieces)
+    monkeypatch.setattr(claiming, "again", lambda comparison, experiment, piece, **folders: piece.seed != 1)
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy", "llrnn.state_tracking.s5"], again=6)
+    program.main()
+    shown = sorted(capsys.readouterr().out.splitlines())
+    assert shown == [
+        f"{name}, {model.name}, seed {seed}: {'OTHER' if seed == 1 else 'the same'} bits"
+        for name in ("llrnn.copy", "llrnn.state_tracking.s5")
+        for seed in range(3)
+    ]
+    flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], again=4)
+    with pytest.raises(ValueError, match="--again: got 4, expected at most the 3 reported runs so far"):
+        program.main()
 
 
 def test_the_program_runs_what_is_chosen_in_the_time_given(tmp_path, monkeypatch, capsys):

@@ -92,6 +92,7 @@ def test_rows_in_the_order_of_patterns():
         ("commit", ["0123456789ab"] * 3),
         ("target", ["-"] * 3),
         ("against", ["other0", "", ""]),
+        ("expected", ["not said"] * 3),
     ],
 )
 def test_columns(column, cells):
@@ -115,6 +116,24 @@ def test_the_strongest_baseline_has_the_best_mean(values, fields, strongest):
     """Median and range of one whose seeds differ."""
     found = claim_tables.table([line("a", [1.0], *values, **fields)], ["a"], ["strongest"])
     assert rows(found)[2] == [strongest]
+
+
+def test_differences_are_taken_by_seed():
+    """Of compared baselines only; with an interval at the level of the line."""
+    several = line("a", [0.5, 0.9, 0.7], [0.4, 0.7, 0.4], [0.0, 0.0, 0.0])
+    several["ours"]["seeds"], several["baselines"][0]["seeds"] = [0, 1, 2], [0, 2, 3]
+    several["baselines"][1]["compared"] = False
+    assert rows(claim_tables.table([several], ["a"], ["differences"]))[2] == [
+        "other0: 0.05 (-0.585 to 0.685)"
+    ]
+
+
+def test_an_expectation_and_an_attempt_given_up_are_shown():
+    """What was expected does not change what was found; a try without its seeds refutes nothing."""
+    found = line("a", [1.0], expected=True, holds=False, given_up=True)
+    assert rows(claim_tables.table([found], ["a"], ["expected", "holds"]))[2] == ["yes", "given up"]
+    found = line("a", [1.0], expected=False, holds=False)
+    assert rows(claim_tables.table([found], ["a"], ["expected", "holds"]))[2] == ["no", "**no**"]
 
 
 def test_a_baseline_that_the_claim_does_not_compare_with_is_not_the_strongest_unless_all_are_such():

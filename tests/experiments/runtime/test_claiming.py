@@ -224,6 +224,85 @@ def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparis
     assert claimed.record_of(tmp_path).path.read_bytes() == before
 
 
+def growing(more=(), claims=(), **fields):
+    """Its claims name the models that they compare with; `more` of both can be added."""
+    first = claimed.comparison()
+    own = tuple(dataclasses.replace(claim, against=("Adam",)) for claim in first.claims)
+    return claimed.comparison(
+        **{"models": (*first.models, *more), "claims": (*claims, *own), "family": 4, **fields}
+    )
+
+
+LARGER_ADAM = dataclasses.replace(claimed.comparison().models[1], name="larger Adam", config=LARGER)
+FURTHER = dataclasses.replace(
+    claimed.comparison().claims[0], id="slope.optimizer.larger", ours="larger Adam", against=("Adam",)
+)
+
+
+def test_models_and_claims_can_be_added_later(tmp_path, monkeypatch):
+    """Only what is new is trained, under a declaration of its own; the lines of before stay as they are."""
+    before = claimed.run(growing(), tmp_path)
+    assert [line["level"] for line in before] == [0.9875, 0.9875]
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "beef")
+    after = claimed.run(growing([LARGER_ADAM], [FURTHER]), tmp_path)
+    assert [line["fixed_beforehand"] for line in after] == ["beef", "c0ffee", "c0ffee"]
+    assert after[1:] == before
+    assert [line["id"] for line in claims.read(tmp_path / "out")] == [
+        "slope.optimizer", "slope.optimizer.close", "slope.optimizer.larger",
+    ]  # fmt: skip
+    lines = claimed.record_of(tmp_path).lines
+    kinds = [line["kind"] for line in lines]
+    assert kinds == (
+        ["search"] * 4
+        + ["declaration"]
+        + ["reported"] * 6
+        + ["search"] * 2
+        + ["extension"]
+        + ["reported"] * 3
+    )
+    assert {line["model"] for line in lines[11:] if "model" in line} == {"larger Adam"}
+    assert claimed.run(growing([LARGER_ADAM], [FURTHER]), tmp_path) == after
+    assert len(claimed.record_of(tmp_path).lines) == len(lines)
+    smaller = dataclasses.replace(LARGER_ADAM, config=claimed.config(optimizer="adam"))
+    with pytest.raises(ValueError, match=r"larger Adam: config\.batch_size: 16 there, 8 now"):
+        claimed.run(growing([smaller], [FURTHER]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"family": 0}, {"claims": claimed.comparison().claims}], ids=["level", "compared with all"]
+)
+def test_what_would_change_earlier_claims_cannot_be_added(fields, tmp_path):
+    """A further claim lowers the level unless the family is fixed; a claim about all models has one more."""
+    claimed.run(growing(**fields), tmp_path)
+    with pytest.raises(ValueError, match="edited after its first reported seed"):
+        claimed.run(growing([LARGER_ADAM], **fields), tmp_path)
+
+
+def test_a_run_is_repeated_from_nothing(uninterrupted, tmp_path):
+    """Its bits are compared with the record, which gets a line; a run that came out otherwise is seen."""
+    claimed.copied(uninterrupted, tmp_path)
+    pieces = claiming.finished(claimed.comparison(), tmp_path / "out")
+    assert len(pieces) == 6
+
+    def again(experiment):
+        arguments = {"out": tmp_path / "out", "workdir": tmp_path / "new"}
+        return claiming.again(claimed.comparison(), experiment, pieces[4], **arguments)
+
+    def other(config, *, workdir):
+        return claimed.simulated(dataclasses.replace(config, lr=0.03), workdir=workdir)
+
+    assert again(claimed.SIMULATED)
+    assert not again(dataclasses.replace(claimed.SIMULATED, main=other))
+    *before, first, second = claimed.record_of(tmp_path).lines
+    assert before == claimed.record_of(uninterrupted).lines
+    assert [(line["kind"], line["seed"], line["model"], line["same"]) for line in (first, second)] == [
+        ("again", 2, "SGD", True),
+        ("again", 2, "SGD", False),
+    ]
+    assert claimed.run(claimed.comparison(), tmp_path) == claims.read(uninterrupted / "out")
+    assert not list((tmp_path / "new").iterdir())
+
+
 def test_a_search_may_be_followed_by_an_edit(tmp_path):
     """Before the first reported seed the declaration is free; a changed model is searched again."""
     killed(17, claimed.comparison(), tmp_path)  # four runs have 16 evaluations
