@@ -5,7 +5,7 @@
     python -m experiments.claims --only=llrnn.copy --seeds=0,1 --seconds=600
     python -m experiments.claims --only=llrnn.copy --step_times=500     # before declaring equal time
     python -m experiments.claims --only=llrnn.copy --give_up            # before another design is declared
-    python -m experiments.claims --only=llrnn --again=10             # ten reported runs drawn at random, again
+    python -m experiments.claims --only=llrnn --again=10             # ten of the reported runs, at random
     python -m experiments.claims --tables                        # README, docs and results from claims.jsonl
 
 Comparisons are declared in `experiments/NAME/claims.py`. Interrupted at any moment, the same command
@@ -96,9 +96,7 @@ def repeat(
     """
     done = [(name, piece) for name in names for piece in claiming.finished(declared[name][0], out)]
     if count > len(done):
-        raise ValueError(
-            f"--again: got {count}, expected at most the {len(done)} reported runs that are done"
-        )
+        raise ValueError(f"--again: got {count}, expected at most the {len(done)} reported runs so far")
     for name, piece in random.SystemRandom().sample(done, count):
         same = claiming.again(*declared[name], piece, out=out, workdir=workdir, data=data)
         print(f"{name}, {piece.model.name}, seed {piece.seed}: {'the same' if same else 'OTHER'} bits")
