@@ -18,9 +18,11 @@ from absl import app, flags
 from experiments import runtime
 from experiments.registry import read_run
 from experiments.runtime import packing, releasing
+from experiments.runtime.claim_lines import hardware
 from experiments.runtime.workdir import read_json
 
 CARD = "README.md"
+_OF_STARTS = ("best_start", "starts_seconds", "success_rate")
 
 
 def abstract_state(path: Path) -> Any:
@@ -52,8 +54,8 @@ def card(folder: Path) -> str:
         summary = read_json(folder / "summary.json")
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder}: no summary of a finished run: {error}") from error
-    devices, versions = summary["devices"], summary["versions"]
-    where = f"{devices['cpus']} CPU cores" if devices["platform"] == "cpu" else devices["kind"]
+    versions, seconds = summary["versions"], summary["train_seconds"]
+    seconds += summary["results"].get("starts_seconds", 0)
     limits = experiment.card.limits
     limits = limits(config) if callable(limits) else limits
     name, dash, dirty = (summary["commit"] or "unknown").partition("-")
@@ -75,7 +77,7 @@ def card(folder: Path) -> str:
         "|---|---|",
         f"| data | {experiment.card.data} |",
         "| licence | Apache-2.0, as the code |",
-        f"| trained | {summary['train_seconds']:.0f} s on {where}, jax {versions['jax']}, "
+        f"| trained | {seconds:.0f} s on {hardware(summary['devices'])}, jax {versions['jax']}, "
         f"commit {name[:12]}{dash}{dirty}, seed {config.seed} |",
         "| files | settings in `config.json`, metrics of the training in `metrics.jsonl` |",
         f"| SHA-256 of the parameters | {summary['params_sha256']} |",
@@ -96,7 +98,7 @@ def measured(results: Mapping[str, Any], name: str = "all") -> Iterator[tuple[st
     The starts of a run that had several (`runtime.restarts`) have a row in words.
     """
     if starts := results.get("starts"):
-        results = {key: value for key, value in results.items() if key not in ("best_start", "success_rate")}
+        results = {key: value for key, value in results.items() if key not in _OF_STARTS}
         yield "starts", f"{len(starts)}, of which the one with the least training loss continued"
     numbers = [f"{key} {_shown(value)}" for key, value in results.items() if _shown(value)]
     if numbers:

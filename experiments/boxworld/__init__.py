@@ -19,6 +19,8 @@ def _limits(config: Config) -> str:
         return "Boards that differ from the paper's."
     if config.learn_from == "demonstrations":
         return "It imitates a solver on the paper's boards; the paper's agents learned from rewards alone."
+    if config.init_from:
+        return "Its training with the paper's method began from weights of another run, not from random ones."
     return "The paper's boards, with far fewer steps than the paper's."
 
 

@@ -162,14 +162,15 @@ class Config(RestartsConfig):
             entropy bonus and uses Adam (without `decay` and `epsilon`); see `demonstrations.py`. The fields
             below are about imitation.
         practice_horizon: number of steps after which an episode ends, in place of the board's.
-        practice_bridges: probability of a bridge, in place of the board's; negative for the board's.
+        practice_bridges: probability of a bridge, in place of the board's; negative for the board's, which is
+            also used where boards cannot have bridges.
         expert_share: share of its steps that the solver takes in the last environment of a group; from none
             in the first half of them, which alone are tallied.
         marks_cost: weight of the losses of what comes next and of which boxes are traps; 0 for none.
         matrix_lr: learning rate of Muon for matrices; 0 for Adam alone.
         held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them.
         decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
-            constant ones.
+            constant ones, -1 for those of the run.
         first: preset of a run whose weights this one starts from. That run has this one's agent, board and
             seeds, and is made before it, in `.first` below the workdir; "" for none.
         first_steps: its number of iterations; 0 for the preset's.
@@ -218,8 +219,8 @@ class Config(RestartsConfig):
         runtime.at_least("unroll", self.unroll, 2)
         for name in ("lr", "decay", "discount", "entropy_cost", "value_cost", "expert_share", "marks_cost"):
             runtime.at_least(name, getattr(self, name), 0)
-        for name in ("matrix_lr", "decay_steps", "first_steps"):
-            runtime.at_least(name, getattr(self, name), 0)
+        for name, least in (("matrix_lr", 0), ("first_steps", 0), ("decay_steps", -1)):
+            runtime.at_least(name, getattr(self, name), least)
         for name in ("clip", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected a value above 0")
@@ -246,6 +247,8 @@ class Config(RestartsConfig):
             if self.init_from:
                 raise ValueError(f"first: got {self.first!r}, expected '' with init_from={self.init_from!r}")
             self.first_config().validate()
+        if self.learn_from == "demonstrations":
+            self.practice()
         jax.eval_shape(self.init_params, jax.random.key(0))
 
     def cpu_devices(self, cores: int, parts: int) -> int:
@@ -276,7 +279,7 @@ class Config(RestartsConfig):
 
     def first_config(self) -> "Config":
         """Returns the config of the run before this one; raises ValueError for an unknown preset."""
-        runtime.one_of("first", self.first, ["demonstrations", "demonstrations_standard"])
+        runtime.one_of("first", self.first, ["demonstrations", "demonstrations_long"])
         first = get_config(self.first)
         first = first.with_steps(self.first_steps or first.steps)
         own = ("agent", "board", "seed", "seeds", "session_seconds", "tensorboard", "log")
@@ -285,7 +288,9 @@ class Config(RestartsConfig):
     def practice(self) -> boxworld.BoxWorldConfig:
         """Returns the environment of imitation."""
         board = self.board.make().replace(horizon=self.practice_horizon)
-        return board if self.practice_bridges < 0 else board.replace(bridge_probability=self.practice_bridges)
+        if self.practice_bridges < 0 or board.gem_locks == 1:
+            return board
+        return board.replace(bridge_probability=self.practice_bridges)
 
     def init_params(self, key: jax.Array) -> Any:
         """Initializes the agent's parameters, and those that only training has."""
@@ -296,6 +301,11 @@ class Config(RestartsConfig):
             return params
         marks = demonstrations_lib.Marks().init(jax.random.fold_in(key, 1), jnp.zeros((1, 1, agent.features)))
         return {**params, demonstrations_lib.MARKS: marks["params"]}
+
+    @property
+    def decay_iterations(self) -> int:
+        """Number of iterations in which the learning rates of imitation fall; 0 for constant ones."""
+        return self.steps if self.decay_steps < 0 else self.decay_steps
 
     @property
     def environments(self) -> int:
@@ -361,7 +371,7 @@ def demonstrations() -> Config:
         accumulate=4,
         lr=1e-3,
         matrix_lr=1e-2,
-        decay_steps=1000,
+        decay_steps=-1,
         clip=256.0,
         value_cost=0.05,
         marks_cost=1.0,
@@ -379,26 +389,17 @@ def demonstrations_long() -> Config:
 
     How well a run ends shows in its training loss after 200 iterations. The relational agent takes 45 to 85
     minutes on one CPU core, the simplicial one half as long again. On bridge boards that one needs more
-    starts: `--config.restarts=12 --config.restart_steps=140`.
+    starts: `--config.restarts=12 --config.restart_steps=140`. On standard boards
+    (`--config.board.world=standard`), 3000 iterations are enough.
     """
-    steps = 5000
-    return dataclasses.replace(
-        demonstrations(), steps=steps, decay_steps=steps, restarts=4, restart_steps=200, eval_every=500
-    )
-
-
-def demonstrations_standard() -> Config:
-    """`demonstrations` on standard boards, with the relational agent."""
-    config = demonstrations()
-    agent = dataclasses.replace(config.agent, kind="relational")
-    board = BoardConfig(world="standard")
-    return dataclasses.replace(config, agent=agent, board=board, practice_bridges=-1.0)
+    return dataclasses.replace(demonstrations(), steps=5000, restarts=4, restart_steps=200, eval_every=500)
 
 
 def demonstrations_then_rewards() -> Config:
     """`demonstrations`, then the paper's IMPALA from there for 8.2e6 steps.
 
-    `--config.first=demonstrations_standard --config.board.world=standard` does so for the other world.
+    `--config.first=demonstrations_long` begins with that, and `--config.board.world=standard` is for the
+    other world.
     """
     agent = demonstrations().agent
     often = {"log_every": 10, "checkpoint_every": 50, "eval_every": 100}
@@ -442,6 +443,5 @@ get_config = runtime.Presets(
     burst=burst,
     demonstrations=demonstrations,
     demonstrations_long=demonstrations_long,
-    demonstrations_standard=demonstrations_standard,
     demonstrations_then_rewards=demonstrations_then_rewards,
 )

@@ -48,7 +48,7 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
                 config.lr,
                 config.clip,
                 matrix_lr=config.matrix_lr,
-                decay_updates=config.decay_steps * config.updates,
+                decay_updates=config.decay_iterations * config.updates,
             ),
             "objective": functools.partial(
                 demonstrations.loss, value_cost=config.value_cost, marks_cost=config.marks_cost
@@ -227,8 +227,8 @@ class Impala:
             "return": whole.returns / ended,
             "truncated": whole.truncated / ended,
         }
-        for name, (over, _) in trace.losses.means().items():
-            shown[name] = np.sum(over, dtype=np.float64) / steps
+        for name, (over, count) in trace.losses.means().items():
+            shown[name] = np.sum(over, dtype=np.float64) / (np.sum(count, dtype=np.float64) or float("nan"))
         shown["grad_norm"] = np.mean(trace.grad_norm, dtype=np.float64)
         shown["episodes"] = whole.episodes
         shown["frames"] = step * self.config.frames_per_step

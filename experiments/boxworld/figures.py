@@ -102,7 +102,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     against_steps: dict[str, Any] = {
         label: (found.frames / unit[0], *bands[label]) for label, found in known.items()
     }
-    if all(config.board.is_the_papers and config.learn_from == "rewards" for config in configs.values()):
+    if all(map(_is_the_papers, configs.values())):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
     from experiments.boxworld import pictures  # imported here: training does not need Matplotlib
@@ -131,6 +131,12 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
             title = f"Fraction solved by puzzle type, {label}"
             figures[name] = pictures.over_training(drawn, title=title)
     return figures
+
+
+def _is_the_papers(config: Config) -> bool:
+    """Returns whether the published curve is about such runs: from random weights, by rewards alone."""
+    from_weights = config.first or config.init_from
+    return config.board.is_the_papers and config.learn_from == "rewards" and not from_weights
 
 
 def by_type(policies: Mapping[str, Mapping[str, Mapping[str, Any]]], title: str = "Boards solved"):

@@ -55,7 +55,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     config.validate()
     if config.restarts > 1:
         return restarts.train(
-            config,
+            dataclasses.replace(config, decay_steps=config.decay_iterations),  # not those of a start
             workdir,
             lambda config, workdir, more: _train(config, workdir, parallel, more),
             accuracy=lambda metrics: metrics["optimal"],

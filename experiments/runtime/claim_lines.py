@@ -129,5 +129,5 @@ def write(out: Path | str, lines: Sequence[Line]) -> None:
 def hardware(devices: Mapping[str, Any]) -> str:
     """Returns the devices of a run's summary in a few words, such as "2 CPU cores"."""
     if devices["platform"] == "cpu":
-        return f"{devices['cpus']} CPU cores"
+        return f"{devices['cpus']} CPU core{'s' * (devices['cpus'] > 1)}"
     return f"{devices['count']} x {devices['kind']}"

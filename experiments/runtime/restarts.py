@@ -143,12 +143,12 @@ def _train[Config: RestartsConfig](
             break
     best = min(range(len(starts)), key=lambda number: starts[number].rank)
     continued = dataclasses.replace(config, init_from=f"{STARTS}/{best}", init_optimizer=True, restarts=1)
-    result = fit(continued.in_session(began), workdir, lambda: summary(config, starts, best))
+    result = fit(continued.in_session(began), workdir, lambda: summary(config, starts, best, seconds))
     return dataclasses.replace(result, train_seconds=seconds + result.train_seconds)
 
 
-def summary(config: RestartsConfig, starts: list[Start], best: int) -> dict[str, Any]:
-    """Returns the starts, the number of the best, and the success rate of single starts.
+def summary(config: RestartsConfig, starts: list[Start], best: int, seconds: float) -> dict[str, Any]:
+    """Returns the starts, the number of the best, their training time, and the success rate of single starts.
 
     The rate is the share of starts whose training accuracy reached `config.restart_accuracy`. The starts end
     with the first success, so 1 / rate estimates how many a success takes.
@@ -157,5 +157,6 @@ def summary(config: RestartsConfig, starts: list[Start], best: int) -> dict[str,
     return {
         "starts": [dataclasses.asdict(start) for start in starts],
         "best_start": best,
+        "starts_seconds": round(seconds, 3),
         "success_rate": successes / len(starts),
     }

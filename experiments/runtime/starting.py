@@ -1,15 +1,18 @@
 """Starting a run from the weights of another: `--config.init_from=PATH`.
 
 Arrays are matched by name and shape. What does not fit keeps its initial value and is reported by name, on
-the terminal and in the run's `init_from.json`.
+the terminal and in the run's `init_from.json`. Rows of characters are matched by character, if the folder has
+a vocabulary of its own.
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -22,6 +25,8 @@ from logic_zoo import folders
 RECORD = "init_from.json"
 PARAMS, OPTIMIZER = "params/", "opt_state/"
 """Prefixes of the names of parameters and of the optimizer's arrays in a state."""
+SYMBOLS = PARAMS + "embedding/tokens"
+"""The table with a row per symbol, of models that read characters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +36,28 @@ class Start:
     Attributes:
         path: where they are from.
         arrays: those that fit, by their names in the state.
-        misfits: a line for each name that is missing, unexpected or of another shape.
+        misfits: a line for each name that is missing, unexpected or of another shape, and for symbols without
+            a row.
+        kept: by name of an array, a mask of the rows [V] that keep their initial values.
+        note: what is known about the ids of the symbols, "" if there is no doubt.
     """
 
     path: str
     arrays: Mapping[str, Any]
     misfits: tuple[str, ...]
+    kept: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    note: str = ""
 
     def put(self, state: Any) -> Any:
         """Returns a state with these arrays in the place of its own, in its dtypes and shardings."""
         names = iter(packing.named(state))
 
         def placed(leaf: Any) -> Any:
-            array = self.arrays.get(next(names))
+            array = self.arrays.get(name := next(names))
             if array is None:
                 return leaf
+            if (mask := self.kept.get(name)) is not None:
+                array = jnp.where(mask[:, None], leaf, array)
             if isinstance(array, jax.Array) and (array.dtype, array.sharding) == (leaf.dtype, leaf.sharding):
                 return array
             # From the host, since an array on one device cannot be put on the devices of other processes.
@@ -64,6 +76,7 @@ class Start:
             "taken": len(self.arrays),
             "checksum": checksum(dict(self.arrays)),
             "misfits": list(self.misfits),
+            **({"note": self.note} if self.note else {}),
         }
         path = workdir / RECORD
         if path.exists() and (begun := read_json(path)) != record:
@@ -94,7 +107,8 @@ def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bo
     prefixes = (PARAMS, OPTIMIZER) if optimizer else (PARAMS,)
     try:
         below = None if workdir is None else workdir / path
-        arrays = _arrays(below if below is not None and below.is_dir() else releasing.find(path), abstract)
+        folder = below if below is not None and below.is_dir() else releasing.find(path)
+        arrays, kept, unmatched, note = _by_symbol(folder, _arrays(folder, abstract))
     except ValueError as error:
         raise WorkdirError(f"init_from: {error}") from error
     for prefix in prefixes:
@@ -109,7 +123,41 @@ def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bo
         raise WorkdirError(
             f"init_from: got {path}, expected parameters of this model; none fits:\n  " + "\n  ".join(lines)
         )
-    return Start(str(path), fitting, tuple(lines))
+    if note and processes.is_first():
+        print(note, file=sys.stderr)
+    return Start(str(path), fitting, (*lines, *unmatched), kept, note)
+
+
+def _by_symbol(
+    folder: Path, arrays: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, np.ndarray], list[str], str]:
+    """Puts the rows of a folder's symbols into the order of training's ids.
+
+    Returns the arrays, the mask of rows that have no symbol there, the lines about symbols on one side alone,
+    and the note of the folder's vocabulary.
+    """
+    from tp_transformer.mathematics.vocabulary import DEFAULT, VOCABULARY_FILE, Vocabulary
+
+    if SYMBOLS not in arrays or not (folder / VOCABULARY_FILE).is_file():
+        return arrays, {}, [], ""
+    table, own = np.asarray(arrays[SYMBOLS]), Vocabulary.load(folder)
+    if len(table) != own.size:
+        raise ValueError(
+            f"{folder}: got {len(table)} rows of symbols, expected {own.size} as of its vocabulary"
+        )
+    rows = DEFAULT.rows_in(own)
+    missing = rows < 0
+    names = {**{id_: name for name, id_ in DEFAULT.special_ids.items()}}
+    names |= {DEFAULT.first + place: character for place, character in enumerate(DEFAULT.characters)}
+    lines = [
+        f"{SYMBOLS}: got no row of {names[row]!r}, expected one" for row in np.flatnonzero(missing).tolist()
+    ]
+    lines += [
+        f"{SYMBOLS}: got a row of id {row} there, expected none of such a symbol"
+        for row in sorted({*range(own.size)} - {*rows.tolist()})
+    ]
+    kept = {SYMBOLS: missing} if missing.any() else {}
+    return {**arrays, SYMBOLS: table[rows]}, kept, lines, own.note
 
 
 def _arrays(folder: Path, abstract: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.runtime import processes
+from experiments.runtime import mesh, processes
 from experiments.runtime.config import RunConfig, from_dict
 from logic_zoo.writing import whole
 
@@ -251,7 +251,7 @@ def surroundings() -> dict[str, Any]:
             "kind": devices[0].device_kind,
             "count": len(devices),
             "processes": jax.process_count(),
-            "cpus": os.cpu_count(),
+            "cpus": mesh.usable_cores(),
         },
         "versions": versions("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"),
         "commit": _commit(),

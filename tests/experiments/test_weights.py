@@ -74,6 +74,7 @@ def test_results_are_reported_in_rows():
         "parameters": 12345,
         "starts": [{"seed": 0, "loss": 1.0, "accuracy": 0.5}, {"seed": 1, "loss": 0.5, "accuracy": 0.7}],
         "best_start": 1,
+        "starts_seconds": 3.5,
         "success_rate": 0.0,
         "split": {"error": 0.01234, "interval": [0.5, 0.75], "held/out": {"count": 3}},
         "words": ["a", "b"],

@@ -18,6 +18,12 @@ def test_presets_are_valid(preset):
     get_config(preset).validate()
 
 
+@pytest.mark.parametrize("preset", ["demonstrations", "demonstrations_long", "demonstrations_then_rewards"])
+def test_the_solver_is_imitated_in_both_worlds(preset):
+    config = dataclasses.replace(get_config(preset), board=BoardConfig(world="standard"))
+    config.validate()
+
+
 def test_the_papers_settings():
     """Section 5 and Appendix: 5.5e9 steps, 512 environments, 1280 steps in an update."""
     config = get_config("paper")
@@ -134,6 +140,7 @@ def starts(**fields):
         (starts(learn_from="demonstrations", seeds=2), r"seeds: got 2, expected 1 with restarts=2"),
         (starts(learn_from="demonstrations", seeds=1, first="x"), r"first: got 'x', expected '' with"),
         ({"first_steps": -1}, r"first_steps: got -1, expected at least 0"),
+        ({"decay_steps": -2}, r"decay_steps: got -2, expected at least -1"),
         ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),
     ],
 )  # fmt: skip
@@ -149,8 +156,11 @@ def test_the_run_before_a_run():
     first = config.first_config()
     expected = get_config("demonstrations").with_steps(70)
     assert first == dataclasses.replace(expected, agent=config.agent, seed=3)
-    assert first.decay_steps == 70
+    assert first.decay_iterations == 70
     assert dataclasses.replace(config, first_steps=0).first_config().steps == expected.with_steps(1000).steps
+    long = dataclasses.replace(config, first="demonstrations_long", first_steps=0)
+    long.validate()
+    assert (long.first_config().steps, long.first_config().restarts) == (5000, 4)
     config = dataclasses.replace(config, board=BoardConfig(world="standard"), seeds=2)
     assert config.first_config().board.world == "standard"
     assert config.first_config().seeds == 2

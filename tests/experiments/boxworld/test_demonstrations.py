@@ -239,6 +239,7 @@ def test_a_decay_that_ends_with_the_run_does_so_in_longer_ones():
     assert (config.steps, config.decay_steps) == (70, 70)
     config = small(steps=40, decay_steps=30).with_steps(70)
     assert (config.steps, config.decay_steps) == (70, 30)
+    assert [small(steps=40, decay_steps=of).decay_iterations for of in (-1, 0, 30)] == [40, 0, 30]
 
 
 def test_practice_has_more_bridges():
@@ -248,6 +249,8 @@ def test_practice_has_more_bridges():
     assert config.practice() == boxworld.BRIDGE.replace(horizon=7, bridge_probability=0.75)
     with pytest.raises(ValueError, match=r"practice_bridges: got 1\.5, expected a"):
         dataclasses.replace(config, practice_bridges=1.5).validate()
+    standard = dataclasses.replace(config, board=BoardConfig(world="standard"))
+    assert standard.practice() == boxworld.STANDARD.replace(horizon=7)
 
 
 def test_the_learner_of_a_run_learns_from_lessons():
@@ -276,7 +279,7 @@ def test_the_best_of_several_starts_continues(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runtime, "loop", loop)
     monkeypatch.setattr(train.measures, "conclude", lambda *_: {"agent": {}})
-    config = taught(steps=40, log_every=10, checkpoint_every=20, restarts=2, restart_steps=10, decay_steps=40)
+    config = taught(steps=40, log_every=10, checkpoint_every=20, restarts=2, restart_steps=10, decay_steps=-1)
     results = train.train(config, tmp_path).results
     assert [start["accuracy"] for start in results["starts"]] == [0.5, 0.5]
     assert (results["agent"], results["best_start"], results["success_rate"]) == ({}, 1, 0)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.boxworld import demonstrations
 from experiments.boxworld.config import AgentConfig, BoardConfig, type_name, type_of
 from experiments.boxworld.engine import Impala, make_policy, type_label
 from experiments.runtime import mesh
@@ -104,6 +105,21 @@ def test_the_record_is_of_all_seeds_and_steps():
     assert found["seed/5/solved"] == (ended[6:] // 2).sum()
     assert "seed/0/solved" not in Impala(small(seeds=1, board=TWO_TYPES)).metrics(report(seeds=1), step=1)
     assert list(found)[:2] == ["loss", "solved"]  # what is shown first while it runs
+
+
+def test_each_mean_has_its_own_count():
+    """Traps are named right or wrong in the steps that have any, not in all."""
+    parts = report().losses.total
+    losses = demonstrations.Losses(
+        *(parts + more for more in range(4)), steps=parts * 0 + 10, traps=parts, trap_right=parts + 4,
+        trapped=parts * 0 + 2,
+    )  # fmt: skip
+    engine = Impala(small(seed=4, board=TWO_TYPES))
+    found = engine.metrics(dataclasses.replace(report(), losses=losses), step=7)
+    assert found["traps"] == pytest.approx(np.arange(12).sum() / 120)
+    assert found["trap_right"] == pytest.approx((np.arange(12) + 4).sum() / 24)
+    none = dataclasses.replace(losses, trapped=parts * 0)
+    assert np.isnan(engine.metrics(dataclasses.replace(report(), losses=none), step=7)["trap_right"])
 
 
 def test_an_interval_without_an_end_of_an_episode_has_no_fraction():

@@ -73,8 +73,10 @@ def test_the_published_curve_is_drawn_where_the_environment_is_the_papers():
     published = drawn["solved"].axes[0].get_lines()[1]
     assert published.get_ydata()[2] == 0.832
     assert labels_of(figures.compare({"a": (small(), records())})["solved"]) == ["a"]
-    imitation = small(board=BoardConfig(), learn_from="demonstrations")
-    assert labels_of(figures.compare({"a": (imitation, records())})["solved"]) == ["a"]
+    others: list[Any] = [{"learn_from": "demonstrations"}, {"first": "demonstrations"}, {"init_from": "run"}]
+    for fields in others:
+        taught = small(board=BoardConfig(), **fields)
+        assert labels_of(figures.compare({"a": (taught, records())})["solved"]) == ["a"]
     relational = small(board=BoardConfig(), agent=AgentConfig(kind="relational"))
     both = figures.compare({"simplicial": (paper, records()), "relational": (relational, records())})
     assert len(labels_of(both["solved"])) == 4

@@ -88,6 +88,7 @@ def test_what_is_not_there_is_named(workdir, tmp_path):
         (get_config("quick"), "a simplicial agent for a small BoxWorld", "A small board with one key"),
         (get_config("demonstrations"), "a simplicial agent for bridge BoxWorld", "It imitates a solver"),
         (get_config("paper_standard"), "a relational agent for BoxWorld", "with far fewer steps"),
+        (Config(init_from=".first"), "a simplicial agent for bridge BoxWorld", "from weights of another run"),
         (
             Config(board=BoardConfig(max_length=2)),
             "a simplicial agent for bridge BoxWorld",

@@ -343,4 +343,5 @@ def test_a_damaged_file_of_claims_is_named(tmp_path):
 def test_hardware():
     """Devices in a few words."""
     assert claims.hardware({"platform": "cpu", "cpus": 2, "count": 1, "kind": "cpu"}) == "2 CPU cores"
+    assert claims.hardware({"platform": "cpu", "cpus": 1, "count": 1, "kind": "cpu"}) == "1 CPU core"
     assert claims.hardware({"platform": "gpu", "cpus": 16, "count": 4, "kind": "H200"}) == "4 x H200"

@@ -51,7 +51,7 @@ def test_the_start_of_least_loss_continues_whatever_its_accuracy(tmp_path):
     assert (last.init_from, last.init_optimizer) == (f"{STARTS}/1", True)
     assert (last.steps, last.seed, last.restarts) == (4, 5, 1)
     assert [start["accuracy"] for start in results["starts"]] == [0.8, 0.5, 0.9]
-    assert (results["best_start"], results["success_rate"]) == (1, 0)
+    assert (results["best_start"], results["success_rate"], results["starts_seconds"]) == (1, 0, 3 * 0.5)
 
 
 def test_no_start_follows_a_success(tmp_path):
