@@ -207,6 +207,14 @@ def environments(record: Record) -> Iterator[dict[str, Any]]:
             yield faster(
                 record, f"boxworld.{name}.solver", what, "a plain search of one state at a time", blocks
             )
+            yield line(
+                record,
+                f"boxworld.{name}.solver.states",
+                f"{what}: at least 20,000 a second",
+                "states per second",
+                row["rates"]["batched solver"]["states_per_second"],
+                target=20_000.0,
+            )
 
 
 AUTHORS_STEPS = {"relational": 19_000, "simplicial": 14_000}

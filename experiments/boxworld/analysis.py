@@ -8,15 +8,16 @@
     virtual_attention.png         block 1: attention of each virtual entity and head over the board
     pair_attention.png            block 2: 2-simplicial attention of every entity to the pairs, 4 x 40
     pair_deviation.png            distance of each landmark's 2-simplicial attention from the median
+    pair_phases.png               the pairs attended to before, while and after a bridge can be opened
     landmark_attention.png        block 1: attention of the entities at the player and at the Gem's lock
     standard_attention.png        block 1: attention between standard entities, 40 x 40 per head
     win_rates.png                 boards solved, trapped and given up, by puzzle type
     win_rates_over_training.png   the same at every checkpoint, if there are several
-    episode.json, win_rates.json  the numbers behind the figures
+    episode.json, pairs.json, win_rates.json    the numbers behind the figures
     generalization.json           with --generalization: larger boards, longer solutions, more distractors
 
-For a relational agent, which has neither virtual entities nor 2-simplicial attention, `virtual_attention`,
-`pair_attention` and `pair_deviation` are omitted.
+For a relational agent, which has neither virtual entities nor 2-simplicial attention, `virtual_attention`
+and all about pairs are omitted; `pair_phases`, too, on boards without bridges.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,7 @@ def draw_episode(
     episode, tried = episodes.first_solved(trained, jax.random.key(seed), puzzle, cap=cap, greedy=greedy)
     times = episodes.moments(episode)
     title = f"{trained.name}, {pictures.puzzle_title(episode)}"
+    pairs: dict[str, Any] = {}
     figures, views = {}, episodes.virtual_views(episode)
     brightness = "Brightness is the weight relative to the largest; weights of at least .1 are printed."
     if views:
@@ -92,10 +94,16 @@ def draw_episode(
                 block=last,
                 head=head,
             )
-        statistics = episodes.pair_statistics(trained, jax.random.key(seed), block=last, cap=min(cap, 60))
+        boards = episodes.play(trained, jax.random.key(seed), cap=min(cap, 60))
+        statistics = episodes.pair_statistics(boards, block=last)
         figures["pair_deviation"] = pictures.deviation_figure(
             statistics, title=f"Deviation of 2-simplicial attention from the median: {trained.name}"
         )
+        pairs = {"deviation": statistics, "phases": episodes.pair_phases(boards, block=last)}
+        if all(len(rows) > 1 for rows in pairs["phases"].values()):
+            figures["pair_phases"] = pictures.phases_figure(
+                pairs["phases"], title=f"Pairs attended to on boards with a bridge: {trained.name}"
+            )
     gem = "Gem lock" if trained.config.gem_locks == 1 else "Gem lock, top"
     figures["landmark_attention"] = pictures.board_figure(
         episode,
@@ -116,6 +124,9 @@ def draw_episode(
     for wanted in formats:
         write = video.write_gif if wanted == "gif" else video.write_mp4
         files[f"episode.{wanted}"] = write(frames, out / f"episode.{wanted}", fps)
+    if pairs:
+        files["pairs"] = out / "pairs.json"
+        write_json(files["pairs"], {"agent": trained.name, "seed": seed, **pairs})
     files["episode"] = out / "episode.json"
     write_json(
         files["episode"],
@@ -212,7 +223,7 @@ def run(
     trained = load.load(weights, step=step, seed=run_seed)
     print(f"{trained.name} after {steps_label(trained.frames)} environment steps", flush=True)
     if not trained.agent.num_virtual_entities:
-        print("no virtual entities: skipping virtual_attention, pair_attention, pair_deviation", flush=True)
+        print("no virtual entities: skipping virtual_attention and pairs", flush=True)
     formats = ["gif"]
     if video.can_write_mp4():
         formats.append("mp4")

@@ -55,6 +55,14 @@ def measure_imitation(run: Run) -> dict[str, Any]:
     }
 
 
+def measure_with_traps(run: Run) -> dict[str, Any]:
+    """Measures what `measure_imitation` does, and the training accuracy of which boxes are traps.
+
+    It tells apart the agents that are still on the plateau, where they name traps by chance.
+    """
+    return {**measure_imitation(run), "trap_right": run.result.metrics["trap_right"]}
+
+
 def _of_kind(config: Config, kind: Kind) -> Config:
     return dataclasses.replace(config, agent=dataclasses.replace(config.agent, kind=kind))
 
@@ -147,31 +155,40 @@ def _pupil(
     )
 
 
-def _imitating(runs: Mapping[str, Sequence[Line]], states: str = "states learned from") -> Any:
+def _imitating(
+    runs: Mapping[str, Sequence[Line]],
+    states: str = "states learned from",
+    seconds: Mapping[str, float] | None = None,
+) -> Any:
     """Draws the fraction of boards solved against the number of states, which the axis calls `states`.
 
-    If there is one model, the seed that solves most of the boards for validation is drawn apart.
+    With the seconds that an iteration of each model takes, it is drawn against time. If there is one model,
+    the seed that solves most of the boards for validation is drawn apart.
     """
     curves: dict[str, Any] = {}
     for model, lines in runs.items():
         found = [line["measurements"] for line in lines]
-        millions = np.asarray([step for step, _ in found[0]["curve"]]) * _IMITATION.frames_per_step / 1e6
+        a_step = _IMITATION.frames_per_step / 1e6 if seconds is None else seconds[model] / 60
+        places = np.asarray([step for step, _ in found[0]["curve"]]) * a_step
         rows = [[solved for _, solved in one["curve"]] for one in found]
-        curves[model] = (millions, *runtime.intervals.mean_band(rows))
+        curves[model] = (places, *runtime.intervals.mean_band(rows))
         if len(runs) == 1:
             best = max(range(len(found)), key=lambda seed: found[seed]["validated"])
-            curves["best on validation boards"] = (millions, rows[best])
+            curves["best on validation boards"] = (places, rows[best])
     title = "boards solved after imitation; mean over seeds, 95 %"
-    return _next_to_chance(curves, runs, title=title, xlabel=f"{states} / 10⁶")
+    xlabel = f"{states} / 10⁶" if seconds is None else "minutes of training, by quiet step times"
+    return _next_to_chance(curves, runs, title=title, xlabel=xlabel)
 
 
-def _types_solved(runs: Mapping[str, Sequence[Line]]) -> Any:
-    """Draws the fraction of boards solved of each type."""
+def _types_solved(runs: Mapping[str, Sequence[Line]], only: Sequence[str] = ()) -> Any:
+    """Draws the fraction of boards solved of each type, or of some types."""
     from experiments.boxworld import figures
 
     policies = {}
     for model, lines in runs.items():
         types = [line["measurements"]["types"] for line in lines]
+        if only:
+            types = [{name: one[name] for name in only} for one in types]
         mean, low, high = runtime.intervals.mean_band([[*one.values()] for one in types])
         policies[model] = {
             name: {"solved": mean[place], "interval": (low[place], high[place])}
@@ -203,11 +220,59 @@ BRIDGE = Comparison(
         for budget in ("equal_steps", "equal_time")
     ),
     models=_AGENTS,
-    measure=measure_imitation,
+    measure=measure_with_traps,
     seeds=(0, 1, 2, 3, 4),
     search_seeds=(100,),
     search_by="validated",
-    figures=lambda runs: {"boxworld/imitation": _imitating(runs)},
+    figures=lambda runs: {
+        "boxworld/imitation": _imitating(runs),
+        "boxworld/imitation_time": _imitating(runs, seconds=_STEP_SECONDS),
+        "boxworld/imitation_types": _types_solved(runs),
+    },
+)
+"""A seed has a single start: whether it leaves the plateau in time is part of the comparison."""
+
+_PARTS: Mapping[str, tuple[dict[str, Any], int]] = {
+    "all parts": ({}, 243_531),
+    "without marks": ({"marks_cost": 0.0}, 239_241),
+    "Adam for matrices, too": ({"matrix_lr": 0.0}, 243_531),
+    "colours not centred": ({"input_centre": 0.0, "input_scale": 255.0}, 243_531),
+    "boxes stay in their places": ({"exchange_places": False}, 243_531),
+    "no steps by the solver": ({"expert_share": 0.0}, 243_531),
+    "bridges as often as in tests": ({"practice_bridges": -1.0}, 243_531),
+}
+"""What imitation is without one of its parts, and the number of parameters."""
+
+
+def _without(name: str) -> Model:
+    changes, parameters = _PARTS[name]
+    of_agent = {key: value for key, value in changes.items() if hasattr(_IMITATION.agent, key)}
+    agent = dataclasses.replace(_IMITATION.agent, kind="relational", **of_agent)
+    others: dict[str, Any] = {key: value for key, value in changes.items() if key not in of_agent}
+    return Model(name, dataclasses.replace(_IMITATION, agent=agent, **others), parameters, _IMITATION.steps)
+
+
+PARTS = Comparison(
+    name="boxworld.imitation_parts",
+    claims=(
+        Claim(
+            id="boxworld.imitation_parts",
+            claim="what a relational agent that imitates solves without one part of its training",
+            measure="fraction of 5,100 fresh boards solved within 400 steps",
+            value="solved",
+        ),
+        Claim(
+            id="boxworld.imitation_parts.traps",
+            claim="and how often it opens a trap",
+            measure="fraction of 5,100 fresh boards on which the bridge is opened",
+            value="died",
+            higher_is_better=False,
+        ),
+    ),
+    models=tuple(map(_without, _PARTS)),
+    measure=measure_imitation,
+    seeds=(0, 1, 2),
+    figures=lambda runs: {"boxworld/imitation_parts": _imitating(runs)},
 )
 
 HELD_OUT = ("2-1-4", "3-1-5", "3-2-6", "3-3-4")
@@ -215,11 +280,11 @@ HELD_OUT = ("2-1-4", "3-1-5", "3-2-6", "3-3-4")
 
 
 def measure_held_out(run: Run) -> dict[str, Any]:
-    """Measures what `measure_imitation` does, and `taught`: the mean over all types that are not held out.
+    """Measures what `measure_with_traps` does, and `taught`: the mean over all types that are not held out.
 
     The search goes by `taught`, since the boards of `validated` have the types held out among them.
     """
-    found = measure_imitation(run)
+    found = measure_with_traps(run)
     taught = [solved for name, solved in found["types"].items() if name not in run.config.held_out]
     return {**found, "taught": float(np.mean(taught))}
 
@@ -248,6 +313,7 @@ HELD_OUT_TYPES = Comparison(
     seeds=(0, 1, 2),
     search_seeds=(100,),
     search_by="taught",
+    figures=lambda runs: {"boxworld/held_out_types": _types_solved(runs, HELD_OUT)},
 )
 
 _LONG = dataclasses.replace(get_config("demonstrations_long"), decay_steps=5000, final_episodes=300)
@@ -315,4 +381,4 @@ SOLVED = (
     _solved("standard_simplicial", _LONG_STANDARD, 369_803),
 )
 
-CLAIMS = (QUICK, BRIDGE, HELD_OUT_TYPES, *SOLVED)
+CLAIMS = (QUICK, BRIDGE, PARTS, HELD_OUT_TYPES, *SOLVED)

@@ -168,6 +168,7 @@ class Config(RestartsConfig):
             in the first half of them, which alone are tallied.
         marks_cost: weight of the losses of what comes next and of which boxes are traps; 0 for none.
         matrix_lr: learning rate of Muon for matrices; 0 for Adam alone.
+        exchange_places: whether boxes and keys exchange places before every state.
         held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them.
         decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
             constant ones, -1 for those of the run.
@@ -206,6 +207,7 @@ class Config(RestartsConfig):
     matrix_lr: float = runtime.added(0.0)
     decay_steps: int = runtime.added(0)
     held_out: tuple[str, ...] = runtime.added(())
+    exchange_places: bool = runtime.added(True)
     first: str = runtime.added("")
     first_steps: int = runtime.added(0)
 

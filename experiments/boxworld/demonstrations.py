@@ -20,9 +20,11 @@ and which boxes are traps, in every state. They share the agent's parameters up 
 act; only training has them.
 
 The symmetries of the environment are applied to every state before it is seen: colours are drawn anew
-(`boxworld.recolour`), boxes and keys exchange places (`boxworld.rearrange`), and standard boards are
-reflected with probability 1/2 (`boxworld.reflect`). Consecutive states would otherwise be lessons about the
-same board.
+(`boxworld.recolour`), and standard boards are reflected with probability 1/2 (`boxworld.reflect`). Boxes and
+keys also exchange places (`boxworld.rearrange`), which keeps the puzzle, but not the way that was walked:
+what follows one another in practice are states of the game, and not an episode of it. Consecutive states
+would otherwise be lessons about the same board. The fractions `solved` and the like of training are those of
+practice; evaluations play the game as it is.
 
 With `expert_share`, the solver takes some of the steps: never in the first half of a group's environments,
 and in the second half from one to the next more often, up to that share in the last. A beginner alone would
@@ -135,6 +137,8 @@ def environment(
     discount: float,
     expert_share: float = 0.0,
     held_out: Sequence[tuple[int, int, int]] = (),
+    *,
+    exchange_places: bool = True,
 ) -> rollout.Environment:
     """Returns BoxWorld without end, whose observations are lessons.
 
@@ -143,6 +147,7 @@ def environment(
         discount: discount factor of the values.
         expert_share: share of the steps in the last environment that the solver takes; see above.
         held_out: types (L, s, t) of puzzles about which nothing is taught.
+        exchange_places: whether boxes and keys exchange places before every state is seen.
     """
     plain = rollout.of_boxworld(config)
     width = config.cols - 1
@@ -152,8 +157,9 @@ def environment(
         episodes = boards.episodes
         size = episodes.time.shape[0]
         episodes = jax.vmap(boxworld.recolour)(episodes, jax.random.split(for_colours, size))
-        places = jax.random.split(for_slots, size)
-        episodes = jax.vmap(boxworld.rearrange, (0, 0, None))(episodes, places, config)
+        if exchange_places:
+            places = jax.random.split(for_slots, size)
+            episodes = jax.vmap(boxworld.rearrange, (0, 0, None))(episodes, places, config)
         if boxworld.has_reflections(config):
             reflected = jax.vmap(lambda one: boxworld.reflect(one, config))(episodes)
             episodes = select(jax.random.bernoulli(for_reflections, shape=(size,)), reflected, episodes)

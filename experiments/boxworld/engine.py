@@ -42,7 +42,11 @@ def _method(config: Config, board: boxworld.BoxWorldConfig) -> dict[str, Any]:
         return {
             "policy": demonstrations.Pupil(policy.agent, marks=config.marks_cost > 0),
             "environment": demonstrations.environment(
-                config.practice(), config.discount, config.expert_share, [*map(type_of, config.held_out)]
+                config.practice(),
+                config.discount,
+                config.expert_share,
+                [*map(type_of, config.held_out)],
+                exchange_places=config.exchange_places,
             ),
             "optimizer": demonstrations.optimizer(
                 config.lr,

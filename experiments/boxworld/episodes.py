@@ -183,16 +183,20 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
     return [events[index] for index in chosen]
 
 
-def pair_statistics(
-    player: Trained, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1
-) -> dict[str, list[float]]:
+def play(player: Trained, key: PRNGKeyArray, *, boards: int = 100, cap: int = 60) -> list[Episode]:
+    """Plays boards drawn from the training distribution, each for at most `cap` steps."""
+    keys = [jax.random.split(jax.random.fold_in(key, number)) for number in range(boards)]
+    return [
+        record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
+        for for_board, for_actions in keys
+    ]
+
+
+def pair_statistics(boards: Sequence[Episode], *, block: int = 1) -> dict[str, list[float]]:
     """Computes `analysis.pair_deviation` at the landmarks and at all other entities.
 
     Args:
-        player: an agent with virtual entities.
-        key: PRNG key for boards, drawn from the training distribution, and actions.
-        boards: number of boards.
-        cap: maximum number of steps per board.
+        boards: episodes of an agent with virtual entities.
         block: index of the block, from 0; only its first head is used.
 
     Returns:
@@ -203,9 +207,7 @@ def pair_statistics(
         ValueError: the agent has no virtual entities.
     """
     found: dict[str, list[float]] = {}
-    for number in range(boards):
-        for_board, for_actions = jax.random.split(jax.random.fold_in(key, number))
-        episode = record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
+    for episode in boards:
         deviation = np.asarray(analysis.pair_deviation(episode.attention[block]))[:, 0]
         seen: dict[str, list[float]] = {}
         for time in range(episode.steps):
@@ -216,6 +218,38 @@ def pair_statistics(
             seen.setdefault("other entities", []).append(float(others.mean()))
         for name, values in seen.items():
             found.setdefault(name, []).append(float(np.mean(values)))
+    return found
+
+
+PHASES = ("no key for the bridge yet", "holding a key for the bridge", "key used for another box")
+"""Steps of a board with a bridge: before, while and after the agent can open it, which would be a mistake."""
+
+
+def pair_phases(boards: Sequence[Episode], *, block: int = 1) -> dict[str, list[list[float]]]:
+    """Averages which pairs of virtual entities are attended to, before, while and after a bridge is open to.
+
+    Args:
+        boards: episodes of an agent with virtual entities.
+        block: index of the block, from 0; only its first head is used.
+
+    Returns:
+        For each of `PHASES`, one row per board that has such steps: the weight of each pair, in the order of
+        `analysis.pair_labels`, in its mean over entities and those steps. Boards without bridges are omitted.
+
+    Raises:
+        ValueError: the agent has no virtual entities.
+    """
+    found: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
+    for episode in boards:
+        if not episode.config.bridge_traps or episode.states.traps[0, 0, 0] < 0:
+            continue
+        x, y = episode.states.traps[0, 0]
+        holds = (episode.states.inventory[:-1] == episode.states.grid[0, y, x]).any(axis=-1)
+        phases = np.where(holds, 1, 2 * (np.cumsum(holds) > 0))
+        weights = np.asarray(analysis.pair_maps(episode.attention[block]))[:, 0].mean(axis=-1)
+        for number, phase in enumerate(PHASES):
+            if (phases == number).any():
+                found[phase].append(weights[phases == number].mean(axis=0).tolist())
     return found
 
 

@@ -157,6 +157,32 @@ def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -
         return _titled(figure, title)
 
 
+def phases_figure(phases: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Figure:
+    """Draws the results of `episodes.pair_phases` as means with 95% intervals over boards.
+
+    Raises:
+        ValueError: a phase has fewer than two boards.
+    """
+    if few := [phase for phase, rows in phases.items() if len(rows) < 2]:
+        raise ValueError(f"phases: got fewer than 2 boards for {few[0]!r}, expected at least 2 for each")
+    labels = analysis.pair_labels(round(len(next(iter(phases.values()))[0]) ** 0.5))
+    places, width = np.arange(len(labels)), 0.8 / len(phases)
+    with plots.style():
+        figure = Figure(figsize=(6.4, 3.2))
+        axes = figure.add_subplot()
+        for number, (phase, rows) in enumerate(phases.items()):
+            mean, low, high = np.asarray(runtime.intervals.mean_band(rows))
+            axes.bar(
+                places + width * (number - (len(phases) - 1) / 2), mean, 0.95 * width,
+                yerr=[mean - low, high - mean], color=plots.COLOURS[number],
+                error_kw={"linewidth": 1, "ecolor": "#333333"}, label=f"{phase} ({len(rows)} boards)",
+            )  # fmt: skip
+        axes.set(ylim=(0, 1), ylabel="weight, mean over entities", xlabel="pair of virtual entities")
+        axes.set_xticks(places, labels)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.02))
+        return _titled(figure, title)
+
+
 def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
     """Draws the share of boards solved (with 95% intervals), trapped and given up, by puzzle type."""
     types = np.asarray(counts.puzzles).tolist()

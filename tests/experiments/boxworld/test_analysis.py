@@ -153,14 +153,17 @@ def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
     """Figures of its virtual entities too, and the record of an episode that can be played again."""
     given = []
     statistics = {"player": [0.1, 0.2], "other entities": [0.1, 0.3]}
-    monkeypatch.setattr(
-        episodes, "pair_statistics", lambda player, key, **kwargs: given.append((key, kwargs)) or statistics
-    )
+    phases = {phase: [[0.1, 0.2, 0.3, 0.4]] * 2 for phase in episodes.PHASES}
+    monkeypatch.setattr(episodes, "play", lambda player, key, **kwargs: given.append((key, kwargs)))
+    monkeypatch.setattr(episodes, "pair_statistics", lambda boards, block: statistics)
+    monkeypatch.setattr(episodes, "pair_phases", lambda boards, block: phases)
     files = analysis.draw_episode(
         few_types(), tmp_path, puzzle=(1, 1, 2), seed=2, cap=7, scale=16, fps=5, formats=("gif",)
     )
-    assert given == [(jax.random.key(2), {"block": 1, "cap": 7})]
-    assert set(files) == {*PICTURES, "episode.gif", "episode"}
+    assert given == [(jax.random.key(2), {"cap": 7})]
+    assert set(files) == {*PICTURES, "pair_phases", "pairs", "episode.gif", "episode"}
+    record = json.loads(files["pairs"].read_text())
+    assert record == {"agent": "small agent", "seed": 2, "deviation": statistics, "phases": phases}
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files.values()}
     record = json.loads(files["episode"].read_text())
     for_boards, _ = jax.random.split(jax.random.key(2))
@@ -192,7 +195,9 @@ def calls(monkeypatch):
         monkeypatch.setattr(module, name, note)
 
     noting(episodes, "first_solved", lambda: (found["played"], 1))
+    noting(episodes, "play")
     noting(episodes, "pair_statistics")
+    noting(episodes, "pair_phases", lambda: {"before": []})
     noting(episodes, "landmark_views", dict)
     for name in ("board_figure", "pair_figure", "deviation_figure", "standard_figure"):
         noting(pictures, name)
@@ -218,8 +223,10 @@ def test_the_second_block_is_shown_or_the_only_one(tmp_path, calls, played, bloc
     assert settings == {"cap": 100, "greedy": True}
     drawn = [(settings["block"], settings["head"]) for _, settings in calls["pair_figure"]]
     assert drawn == [(shown, 0), (shown, 1)]
-    ((_, settings),) = calls["pair_statistics"]
-    assert settings == {"block": shown, "cap": 60}
+    ((_, settings),) = calls["play"]
+    assert settings == {"cap": 60}
+    assert calls["pair_statistics"] == calls["pair_phases"] == [((None,), {"block": shown})]
+    assert len(calls["deviation_figure"]) == 1  # and none of phases: few boards have them
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
@@ -245,7 +252,7 @@ def test_a_relational_agent_gets_what_makes_sense(tmp_path, monkeypatch, capsys)
         "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
     }  # fmt: skip
     printed = capsys.readouterr().out
-    assert "no virtual entities: skipping virtual_attention, pair_attention, pair_deviation" in printed
+    assert "no virtual entities: skipping virtual_attention and pairs" in printed
     assert "skipping episode.mp4: MP4 output needs imageio-ffmpeg" in printed
 
 

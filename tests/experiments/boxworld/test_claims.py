@@ -57,6 +57,23 @@ def test_the_agents_that_imitate_are_those_of_the_claims():
         assert any((length, key) == other[::2] for other in seen)
 
 
+def test_each_control_lacks_one_part():
+    """Of a relational agent's imitation, which is otherwise the same."""
+    claims.PARTS.check()
+    first, *others = claims.PARTS.models
+    whole: Any = first.config
+    assert whole == next(model.config for model in claims.BRIDGE.models if model.name == "relational")
+    for model in others:
+        config: Any = model.config
+        params = jax.eval_shape(config.init_params, jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+        flat = [{**vars(of), **vars(of.agent), "agent": None} for of in (whole, config)]
+        changed = {name for name in flat[0] if flat[0][name] != flat[1][name]}
+        expected = {"input_centre", "input_scale"} if "centred" in model.name else changed
+        assert changed == expected
+        assert len(changed) == (2 if "centred" in model.name else 1)
+
+
 def test_the_long_runs_are_those_of_the_claims():
     """The paper's agents on the paper's boards, three seeds from the best of several starts."""
     worlds: tuple[World, ...] = ("bridge", "standard")
@@ -91,7 +108,7 @@ def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     ends = {"solved": 0.8, "died": 0.15, "capped": 0.05}
     agent = {**ends, "types": {name: {"solved": solved} for name, solved in shares.items()}}
     results = {"agent": agent, "chance": {"solved": 0.1}}
-    result = types.SimpleNamespace(results=results, metrics={"eval/solved": 0.75})
+    result = types.SimpleNamespace(results=results, metrics={"eval/solved": 0.75, "trap_right": 0.9})
     record = {"types": {"a": {"steps_over_shortest": 1.5}, "b": {"steps_over_shortest": None}}}
     record["types"]["c"] = {"steps_over_shortest": 1.0}
     asked = []
@@ -111,7 +128,8 @@ def test_what_is_measured_of_imitation(tmp_path, monkeypatch):
     run.config = dataclasses.replace(config, held_out=("2-1-4", "3-1-5"))
     expected["held_out"] = 0.375
     assert claims.measure_imitation(run) == expected
-    assert claims.measure_held_out(run) == {**expected, "taught": 1.0}
+    assert claims.measure_with_traps(run) == {**expected, "trap_right": 0.9}
+    assert claims.measure_held_out(run) == {**expected, "trap_right": 0.9, "taught": 1.0}
 
 
 def imitated(solved, chance, **types):
@@ -131,6 +149,11 @@ def test_curves_of_imitation():
     np.testing.assert_allclose(drawn["simplicial"], [[0.2048, 0.6144], [0.3, 0.6]])
     np.testing.assert_allclose(drawn["relational"], [[0.2048, 0.6144], [0.1, 0.2]])
     np.testing.assert_allclose(drawn["random policy"], [[0, 0.6144], [0.2, 0.2]])
+    figure = claims._imitating(runs, seconds={"simplicial": 0.3, "relational": 0.6})
+    drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
+    np.testing.assert_allclose(drawn["simplicial"], [[1, 3], [0.3, 0.6]])
+    np.testing.assert_allclose(drawn["relational"], [[2, 6], [0.1, 0.2]])
+    assert figure.axes[0].get_xlabel() == "minutes of training, by quiet step times"
     figure = claims._imitating({"simplicial": runs["simplicial"]})
     drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
     assert list(drawn) == ["simplicial", "best on validation boards", "random policy"]
@@ -148,6 +171,9 @@ def test_types_solved_after_imitation():
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.patches]
     np.testing.assert_allclose(bars, [(-0.2, 0.3), (0.8, 0.5), (0.2, 0.1), (1.2, 0)], atol=1e-9)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
+    some = claims._types_solved(runs, ["b"]).axes[0]
+    assert [tick.get_text() for tick in some.get_xticklabels()] == ["b"]
+    assert [bar.get_height() for bar in some.patches] == [0.5, 0.0]
     for comparison in claims.SOLVED:
         assert comparison.figures is not None
         name = comparison.name.removeprefix("boxworld.solved.")

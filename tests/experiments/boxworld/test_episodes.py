@@ -134,10 +134,9 @@ def test_virtual_views(episode):
     assert (episodes.virtual_views(episode)[title].max((1, 2)) > views[title].max((1, 2))).all()
 
 
-def test_pair_statistics(monkeypatch, episode):
+def test_pair_statistics(episode):
     """Means over the steps of each board, of landmarks where they are at that step."""
-    monkeypatch.setattr(episodes, "record", lambda *args, **kwargs: episode)
-    found = episodes.pair_statistics(small_player(), jax.random.key(0), boards=3)
+    found = episodes.pair_statistics([episode] * 3)
     deviation = np.asarray(analysis.pair_deviation(episode.attention[1]))[:, 0]
     wanted, others = [], []
     for time in range(episode.steps):
@@ -151,11 +150,31 @@ def test_pair_statistics(monkeypatch, episode):
     assert found["inventory"] == pytest.approx([inventory.mean()] * 3)
 
 
-def test_pair_statistics_are_over_boards_of_the_environment():
+def test_what_is_played_are_boards_of_the_environment():
     """Different ones; bridges on some only."""
-    found = episodes.pair_statistics(small_player(), jax.random.key(2), boards=6, cap=2)
+    boards = episodes.play(small_player(), jax.random.key(2), boards=6, cap=2)
+    found = episodes.pair_statistics(boards)
     assert len(found["player"]) == len(set(found["player"])) == 6
     assert 0 < len(found["bridge lock"]) < 6
+    before, holding, after = episodes.pair_phases(boards).values()
+    assert len(before) == len(found["bridge lock"])
+    assert len(holding) + len(after) == 0
+
+
+def test_pairs_before_while_and_after_a_bridge_can_be_opened(episode):
+    """Means over entities and the steps of each phase; by the key in the inventory that opens the bridge."""
+    x, y = episode.states.traps[0, 0]
+    inventory = np.full_like(episode.states.inventory, -1)
+    inventory[3:5, 1] = inventory[7, 0] = episode.states.grid[0, y, x]
+    inventory[5:7, 0] = episode.states.grid[0, y, x] + 1
+    held = dataclasses.replace(episode, states=episode.states.replace(inventory=inventory))
+    weights = np.asarray(analysis.pair_maps(episode.attention[0]))[:, 0]
+    phases = episodes.pair_phases([held, held], block=0)
+    after = [5, 6, *range(8, episode.steps)]
+    for phase, steps in zip(episodes.PHASES, ([0, 1, 2], [3, 4, 7], after), strict=True):
+        np.testing.assert_allclose(phases[phase], [weights[steps].mean((0, 2))] * 2, rtol=1e-5)
+    none = held.states.replace(traps=np.full_like(held.states.traps, -1))
+    assert not any(episodes.pair_phases([dataclasses.replace(held, states=none)]).values())
 
 
 def test_landmark_views_follow_the_player(episode):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from experiments import runtime
 from experiments.boxworld import episodes, pictures
@@ -153,6 +154,26 @@ def test_deviations():
     assert overlapping(figure) == ([], [])
     with pytest.raises(ValueError, match=r"statistics: .*expected at least 2"):
         pictures.deviation_figure({"player": [0.1]}, title="t")
+
+
+def test_phases_of_a_bridge_stand_next_to_each_other():
+    """Three bars for each pair, with intervals over boards."""
+    draw = np.random.default_rng(0)
+    phases = {phase: draw.dirichlet(np.ones(4), 3 + more).tolist() for more, phase in enumerate("abc")}
+    figure = pictures.phases_figure(phases, title="Pairs attended to")
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["(1,1)", "(1,2)", "(2,1)", "(2,2)"]
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    wanted = np.concatenate([np.mean(rows, axis=0) for rows in phases.values()])
+    np.testing.assert_allclose([bar.get_height() for bar in bars], wanted, rtol=1e-6)
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+    np.testing.assert_allclose(middles, np.add.outer([-0.8 / 3, 0, 0.8 / 3], range(4)).ravel(), atol=1e-9)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text()[:4] for text in legend.get_texts()] == ["a (3", "b (4", "c (5"]
+    assert overlapping(figure) == ([], [])
+    with pytest.raises(ValueError, match="phases: got fewer than 2 boards for 'b', expected at least 2"):
+        pictures.phases_figure({**phases, "b": phases["b"][:1]}, title="t")
 
 
 def test_win_rates():
