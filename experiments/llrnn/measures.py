@@ -81,6 +81,15 @@ def learned_numerals(model: Model, task: tasks.Task, params: Any) -> dict[str, c
     }
 
 
+def buckets(lengths: Sequence[int]) -> list[list[int]]:
+    """Returns the lengths in order, together with all up to the same multiple of 64."""
+    return [list(group) for _, group in itertools.groupby(sorted(lengths), _rounded)]
+
+
+def _rounded(length: int) -> int:
+    return math.ceil(length / _SHARED) * _SHARED
+
+
 def make_evaluation(
     task: tasks.Task, model: Model, examples: int
 ) -> Callable[[Any], dict[str, dict[str, int]]]:
@@ -90,12 +99,14 @@ def make_evaluation(
     """
     lengths = sorted({task.train_lengths[1], *task.test_lengths})
 
-    # All lengths share one compiled program, whose shapes fit the longest.
-    @functools.partial(jax.jit, static_argnames="split")
-    def count(params, split):
+    # The lengths of a bucket share one compiled program, whose shapes fit its longest. Sequences are drawn in
+    # the shapes of the longest of all lengths, on which the draws depend.
+    @functools.partial(jax.jit, static_argnames=("split", "longest"))
+    def count(params, split, together, longest):
         def at(length):
             key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
             batch = task.sample(key, examples, length, max_length=lengths[-1], split=split)
+            batch = jax.tree.map(lambda leaf: leaf[:, : task.steps(longest)], batch)
             logits = predict(model, params, task.encode(batch.tokens))
             wrong = batch.mask & (jnp.argmax(logits, axis=-1) != batch.targets)
             return {
@@ -105,13 +116,13 @@ def make_evaluation(
                 "sequences": jnp.sum(jnp.any(batch.mask, axis=1)),
             }
 
-        return jax.lax.map(at, jnp.asarray(lengths))
+        return jax.lax.map(at, together)
 
     def evaluation(params) -> dict[str, dict[str, int]]:
         found = {}
-        for split in task.splits:
-            counts = jax.device_get(count(params, split))
-            for index, length in enumerate(lengths):
+        for split, together in itertools.product(task.splits, buckets(lengths)):
+            counts = jax.device_get(count(params, split, jnp.asarray(together), together[-1]))
+            for index, length in enumerate(together):
                 if counts["symbols"][index]:  # short sequences may have no symbols that a split scores
                     found[f"{split}/error_{length}"] = {name: int(row[index]) for name, row in counts.items()}
         return found
@@ -156,9 +167,8 @@ def score(
         return jax.vmap(tasks.accuracy)(logits.reshape(len(together), examples, *logits.shape[1:]), batches)
 
     accuracies = {}
-    for longest, group in itertools.groupby(sorted(lengths), lambda n: math.ceil(n / _SHARED) * _SHARED):
-        together = list(group)
-        counts = right(params, jnp.asarray(together), min(longest, max(lengths)))
+    for together in buckets(lengths):
+        counts = right(params, jnp.asarray(together), min(_rounded(together[-1]), max(lengths)))
         for length, hits, symbols in zip(together, *map(np.asarray, counts), strict=True):
             accuracies[length] = int(hits) / int(symbols)
     return tasks.deletang_score(accuracies, lengths=lengths)

@@ -51,6 +51,7 @@ class CellConfig:
     inputs: tuple[str, ...] | None = runtime.added(None)
     controller: tuple[int, ...] | None = runtime.added(None)
     inside: tuple[int, ...] | None = runtime.added(None)
+    initial: tuple[str, ...] | None = runtime.added(None)
     # memories
     memory_size: int | None = None
     memory_width: int | None = None

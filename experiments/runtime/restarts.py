@@ -151,7 +151,8 @@ def summary(config: RestartsConfig, starts: list[Start], best: int, seconds: flo
     """Returns the starts, the number of the best, their training time, and the success rate of single starts.
 
     The rate is the share of starts whose training accuracy reached `config.restart_accuracy`. The starts end
-    with the first success, so 1 / rate estimates how many a success takes.
+    with the first success, so that the rate 1 / n of one run is above the chance of a start on average; over
+    several runs, divide the successes by the starts.
     """
     successes = sum(start.accuracy >= config.restart_accuracy for start in starts)
     return {

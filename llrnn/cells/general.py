@@ -112,7 +112,12 @@ class LLRNNCell(Cell):
                 got, wanted = texts(self.master_out.type, self.master.type)
                 raise ValueError(f"master_out: got type {got}, expected the inputs of master, {wanted}")
         names = [declared.name for declared in self.inputs]
-        names += [f"{d.name}_input" for d in self.inputs if isinstance(d, Command) and d.coupling == "both"]
+        for each in self.inputs:  # flax has one set of names for parameters and for what is recorded
+            if isinstance(each, Command) and each.coupling != "given":
+                names.append(each.name + couplings.COORDINATES)
+                names += {"both": [each.name + "_input"], "table": [each.name + couplings.TABLE]}.get(
+                    each.coupling, []
+                )
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:
                 raise ValueError(

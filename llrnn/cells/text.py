@@ -18,6 +18,12 @@ r"""The cell of a proof from text, for configs and command lines.
         numerals L               the numerals 0 .. L over the type that the proof asks for
         words L                  all binary words of length L over that type
         t; t; ..                 the programs of these terms
+
+The initial state is a text for each factor of its type, such as ("0", "unit 0", "unit 0", "1e-6") for the
+state (h, r, w, M) of a Neural Turing Machine, whose addresses start at location 0:
+
+    NUMBER                       all coordinates of the factor
+    unit K                       the unit vector K, counted from 0
 """
 
 import dataclasses
@@ -40,11 +46,12 @@ from llrnn.cells.declarations import (
     ProgramSpace,
     Weight,
     banged_domains,
+    components,
     state_type,
 )
 from llrnn.cells.general import LLRNNCell
 from llrnn.logic.types import dimension
-from llrnn.logic.values import unflatten
+from llrnn.logic.values import Value, unflatten
 
 _COUPLINGS: Mapping[str, Coupling] = MappingProxyType(
     {"command": "predicted", "given": "given", "from_input": "input", "both": "both", "table": "table"}
@@ -62,6 +69,7 @@ def cell_of_text(
     activation: Callable[[Array], Array] = nn.relu,
     temperature: float = 1.0,
     straight_through: bool = False,
+    initial: tuple[str, ...] | None = None,
 ) -> LLRNNCell:
     """Returns the cell of a proof that is given as text; by default the second-order cell.
 
@@ -72,15 +80,18 @@ def cell_of_text(
         compose, evaluate and feed (over H).
       inputs: a declaration for each banged input of the proof, in order; the module's docstring has the form.
       controller: as for `LLRNNCell`.
-      inside: as for `LLRNNCell`. With () the cell is linear and starts at the first unit vector, since 0
-        would stay 0; otherwise it starts at 0.
+      inside: as for `LLRNNCell`.
       normalize: as for `LLRNNCell`.
       activation: as for `LLRNNCell`.
       temperature: of every `Command`.
       straight_through: of every `Command`.
+      initial: the initial state, a text for each factor of its type, from left to right; the module's
+        docstring has the form. None for 0, or for the first unit vector with inside=(): the cell is then
+        linear, and 0 would stay 0.
 
     Raises:
-      ValueError: the proof or a declaration cannot be read, or the proof is none of its type.
+      ValueError: the proof, a declaration or the initial state cannot be read, or the proof is none of its
+        type.
     """
     types, terms = _names_over(logic.Atom("H", features))
     try:
@@ -97,7 +108,10 @@ def cell_of_text(
     hardened = {"temperature": temperature, "straight_through": straight_through}
     read = tuple(dataclasses.replace(d, **hardened) if isinstance(d, Command) else d for d in read)
     state = state_type(master, read, "proof")
-    start = unflatten(np.eye(dimension(state))[0], state) if inside == () else None
+    if initial is not None:
+        start = _initial(initial, state)
+    else:
+        start = unflatten(np.eye(dimension(state))[0], state) if inside == () else None
     return LLRNNCell(
         master,
         read,
@@ -124,6 +138,29 @@ def _names_over(h: logic.Atom) -> tuple[Mapping[str, logic.Type], Mapping[str, l
     )
     numerals = {str(n): logic.numeral(n, h) for n in range(10)}
     return types, numerals | {program.__name__: program(h) for program in library}
+
+
+def _initial(texts: tuple[str, ...], state: logic.Type) -> Value:
+    """Returns the value of the state's type that a text for each of its factors describes."""
+    factors = components(state)
+    if len(texts) != len(factors):
+        raise ValueError(
+            f"initial: got {len(texts)} texts, expected {len(factors)}, one per factor of the state {state}"
+        )
+    parts = []
+    for text, factor in zip(texts, factors, strict=True):
+        size = dimension(factor)
+        if (found := re.fullmatch(r"unit (\d+)", text.strip())) and int(found[1]) < size:
+            parts.append(np.eye(size)[int(found[1])])
+            continue
+        try:
+            parts.append(np.full(size, float(text)))
+        except ValueError as error:
+            raise ValueError(
+                f"initial: got {text!r} for the factor {factor}, expected a number, or `unit K` with K from "
+                f"0 to {size - 1}"
+            ) from error
+    return unflatten(np.concatenate(parts), state)
 
 
 def _declared(

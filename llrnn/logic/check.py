@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llrnn.logic import terms
-from llrnn.logic.names import fresh
+from llrnn.logic.names import fresh, shown
 from llrnn.logic.stackless import Steps, each, stackless
 from llrnn.logic.term import IllTyped, Term, excerpt, need_terms
 from llrnn.logic.types import Bang, Type, texts
@@ -68,7 +68,8 @@ def judge(
     unrestricted, linear = unrestricted or {}, linear or {}
     both = sorted(set(unrestricted) & set(linear))
     if both:
-        raise ValueError(f"linear: got {', '.join(both)}, expected names that are not in unrestricted")
+        found = ", ".join(map(shown, both))
+        raise ValueError(f"linear: got {found}, expected names that are not in unrestricted")
     context = {name: (of, False) for name, of in unrestricted.items()}
     context |= {name: (of, True) for name, of in linear.items()}
     used, absorbs = _judge(term, context)
@@ -107,14 +108,15 @@ def _judge(term: Term, context: _Context) -> "Steps[_Use]":
         case terms.Ket():
             inside, _ = yield _judge.steps(term.point, context)
             for name, of in inside.items():
-                repair = f"give it type {Bang(of)} and open it with `let !{name} = ..`"
+                found = shown(name)
+                repair = f"give it type {Bang(of)} and open it with `let !{found} = ..`"
                 if isinstance(of, Bang):
                     y = fresh("y", term.names)
-                    repair = f"open it outside, `let !{y} = {name} in ..`, and use `!{y}` in its place"
+                    repair = f"open it outside, `let !{y} = {found} in ..`, and use `!{y}` in its place"
                     if term.point == terms.Var(name, of):
-                        repair = f"write `let !{y} = {name} in !{y}`"
+                        repair = f"write `let !{y} = {found} in !{y}`"
                 raise LinearityError(
-                    f"promotion `{excerpt(term)}`: got the linear variable {name} : {of}, expected none; "
+                    f"promotion `{excerpt(term)}`: got the linear variable {found} : {of}, expected none; "
                     f"{repair}"
                 )
             return _combine(term, (yield from each(_judge.steps(vector, context) for vector in term.vectors)))
@@ -126,12 +128,13 @@ def _judge(term: Term, context: _Context) -> "Steps[_Use]":
             used, _ = yield _judge.steps(term.scrutinee, context)
             return used, True
         case terms.TypeLam():
+            variable = shown(term.variable)
             for name in sorted(term.free & context.keys()):
                 of, _ = context[name]
                 if term.variable in of.variables():
                     raise IllTyped(
-                        f"type variable {term.variable} of `{excerpt(term)}`: got the variable {name} : {of} "
-                        f"from outside, expected no {term.variable} in its type; give the type variable "
+                        f"type variable {variable} of `{excerpt(term)}`: got the variable {shown(name)} : "
+                        f"{of} from outside, expected no {variable} in its type; give the type variable "
                         "another name"
                     )
     return _combine(term, (yield from each(_judge.steps(child, context) for child in term.children)))
@@ -168,20 +171,20 @@ def _share(term: Term, branches: list[_Use]) -> _Use:
             if name not in branch and not absorbs:
                 kind = "branches of <.., ..>" if isinstance(term, terms.Both) else "terms of a sum"
                 raise LinearityError(
-                    f"{kind} `{excerpt(term)}`: got no use of {name} : {of} in `{excerpt(child)}`, expected "
-                    f"the same linear variables in each; use it there or {_banged(name, of)}"
+                    f"{kind} `{excerpt(term)}`: got no use of {shown(name)} : {of} in `{excerpt(child)}`, "
+                    f"expected the same linear variables in each; use it there or {_banged(name, of)}"
                 )
     return used, all(absorbs for _, absorbs in branches)
 
 
 def _banged(name: str, of: Type) -> str:
     if isinstance(of, Bang):
-        return f"open it once with `let !x = {name} in ..` and use x as often as needed, or not at all"
+        return f"open it once with `let !x = {shown(name)} in ..` and use x as often as needed, or not at all"
     return f"give it type {Bang(of)}"
 
 
 def _misused(found: str, name: str, of: Type, term: Term) -> LinearityError:
     return LinearityError(
-        f"linear variable {name} : {of}: got {found} in `{excerpt(term)}`, expected exactly one; "
+        f"linear variable {shown(name)} : {of}: got {found} in `{excerpt(term)}`, expected exactly one; "
         f"{_banged(name, of)}"
     )

@@ -3,6 +3,11 @@
 from collections.abc import Set
 
 
+def shown(name: str) -> str:
+    """Returns a name in print: a variable of a function that is traced, x#7, is x."""
+    return name.partition("#")[0]
+
+
 def fresh(hint: str, avoid: Set[str]) -> str:
     """Returns the first of hint, hint1, hint2, .. that is not in `avoid`."""
     if hint not in avoid:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from llrnn.logic.names import fresh
+from llrnn.logic.names import fresh, shown
 from llrnn.logic.printing import Layout, written
 from llrnn.logic.stackless import Steps, each, stackless
 from llrnn.logic.types import (
@@ -151,7 +151,7 @@ class Var(Term):
         self.settle(self.of, variable=frozenset((self.name,)))
 
     def layout(self, types: bool) -> Layout[Term]:
-        return ATOM, [self.name.partition("#")[0]]  # a variable of a function that is traced is x#7
+        return ATOM, [shown(self.name)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,7 +226,7 @@ class TypeLam(Term):
         return TypeLam(variable, with_types(self.body, {self.variable: TypeVariable(variable)}))
 
     def layout(self, types: bool) -> Layout[Term]:
-        return OPEN, [f"/\\{self.variable.partition('#')[0]}. ", (self.body, OPEN)]
+        return OPEN, [f"/\\{shown(self.variable)}. ", (self.body, OPEN)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,6 +21,7 @@ bound variables. In print `\!x. u`, a function of a banged argument, abbreviates
 
 from dataclasses import dataclass
 
+from llrnn.logic.names import shown
 from llrnn.logic.printing import Layout
 from llrnn.logic.term import (
     APPLY,
@@ -97,12 +98,12 @@ class Lam(Term):
 
     def layout(self, types: bool) -> Layout[Term]:
         r"""A function of a banged argument that it opens at once is `\!x. u`."""
-        name, domain, body = f"\\{self.name}", self.domain, self.body
+        name, domain, body = f"\\{shown(self.name)}", self.domain, self.body
         match body:
             case LetBang(scrutinee=Var(name=opened), name=x, body=inner) if opened == self.name and (
                 opened == x or opened not in inner.free
             ):
-                name, body = f"\\!{x}", inner
+                name, body = f"\\!{shown(x)}", inner
         return OPEN, [f"{name}{f':{full_text(domain)}' if types else ''}. ", (body, OPEN)]
 
 
@@ -166,7 +167,7 @@ class LetPair(Term):
         self.settle(self.body.type, self.scrutinee, self.body, bound=bound)
 
     def layout(self, types: bool) -> Layout[Term]:
-        return _let_layout(f"{self.left} (x) {self.right}", self)
+        return _let_layout(f"{shown(self.left)} (x) {shown(self.right)}", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -346,7 +347,7 @@ class LetBang(Term):
         self.settle(self.body.type, self.scrutinee, self.body, bound={self.name: of.body})
 
     def layout(self, types: bool) -> Layout[Term]:
-        return _let_layout(f"!{self.name}", self)
+        return _let_layout(f"!{shown(self.name)}", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

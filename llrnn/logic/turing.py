@@ -14,7 +14,7 @@ of as many triples of triples. Over every type (`a=None`), configurations are of
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from llrnn.logic import programs
 from llrnn.logic.normalize import normalize
@@ -23,7 +23,11 @@ from llrnn.logic.terms import Fst, Ket, Pair, Snd
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, polymorphic
 from llrnn.logic.types import Atom, Bang, ForAll, Lolli, Tensor, Type, TypeVariable, With, binary, endo
 
+Part = Literal["left", "right", "state"]
+"""The parts of a configuration: the tapes to both sides, and the state."""
+
 _MOVES = ("left", "right")
+_PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class Configuration(NamedTuple):
@@ -79,8 +83,8 @@ def simulate(machine: Machine, configuration: Configuration) -> Configuration:
 
 def configuration_type(machine: Machine, a: Type | None = None) -> Type:
     """Returns `!bint (x) !bint (x) !nbool` over a type, or with quantifiers, as all parts of a proof."""
-    word, state = _over(binary, a), _over(lambda of: Lolli(_product([of] * machine.states), of), a)
-    return Tensor(Bang(word), Tensor(Bang(word), Bang(state)))
+    left, right, state = map(Bang, _part_types(machine, a))
+    return Tensor(left, Tensor(right, state))
 
 
 def encode(machine: Machine, configuration: Configuration, a: Type | None = None) -> Term:
@@ -127,10 +131,8 @@ def step(machine: Machine, a: Type | None = None) -> Term:
     """
 
     def after(s: Term, t: Term, q: Term) -> Term:
-        def part(make: Callable[..., Term]) -> Term:
-            return bang(_made(lambda of: make(machine, *(_at(x, a, of) for x in (s, t, q)), of), a))
-
-        return Pair(part(_left), Pair(part(_right), part(_state)))
+        left, right, state = (bang(_after(machine, name, a, s, t, q)) for name in _PARTS)
+        return Pair(left, Pair(right, state))
 
     def opened(left: Term, rest: Term) -> Term:
         return let_pair(
@@ -142,6 +144,37 @@ def step(machine: Machine, a: Type | None = None) -> Term:
 
     before = configuration_type(machine, None if a is None else _triple(a))
     return lam(before, lambda configuration: let_pair(configuration, opened))
+
+
+def part(machine: Machine, after: Part, *, by: Part = "left", a: Type | None = None) -> Term:
+    """Returns a part of the configuration after a step, as a program of the three parts before it.
+
+    At configurations that are points, a step applies these three programs. They are smooth in each part
+    before, and `derivative` differentiates a program in its first input.
+
+    Args:
+      machine: the machine.
+      after: the part after the step: "left", "right" or "state".
+      by: the part before the step that is the first input; the two others follow in this order.
+      a: as for `step`.
+
+    Returns:
+      a term of type !X -o !Y -o !Z -o B: with parts over A & (A & A) before the step, and B a part over A.
+
+    Raises:
+      ValueError: a part has another name.
+    """
+    for argument, name in (("after", after), ("by", by)):
+        if name not in _PARTS:
+            raise ValueError(f"{argument}: got {name!r}, expected one of {', '.join(map(repr, _PARTS))}")
+    order = sorted(_PARTS, key=lambda name: name != by)
+    types = dict(zip(_PARTS, _part_types(machine, None if a is None else _triple(a)), strict=True))
+
+    def body(*given: Term) -> Term:
+        before = dict(zip(order, given, strict=True))
+        return _after(machine, after, a, *(before[name] for name in _PARTS))
+
+    return banged(*(types[name] for name in order), lambda x, y, z: body(x, y, z))
 
 
 def run(machine: Machine, configuration: Configuration, steps: int) -> list[Configuration]:
@@ -226,6 +259,18 @@ def _state(machine: Machine, s: Term, t: Term, q: Term, of: Type) -> Term:
         _product([of] * count),
         lambda p: _cases(machine, s, q, lambda state, symbol, move: _component(p, state, count)),
     )
+
+
+def _part_types(machine: Machine, a: Type | None) -> tuple[Type, Type, Type]:
+    """Returns the types of both tapes and of the state."""
+    word = _over(binary, a)
+    return word, word, _over(lambda of: Lolli(_product([of] * machine.states), of), a)
+
+
+def _after(machine: Machine, name: Part, a: Type | None, s: Term, t: Term, q: Term) -> Term:
+    """Returns a part after a step from the tapes s and t and the state q."""
+    make = {"left": _left, "right": _right, "state": _state}[name]
+    return _made(lambda of: make(machine, _at(s, a, of), _at(t, a, of), _at(q, a, of), of), a)
 
 
 def _over(make: Callable[[Type], Type], a: Type | None) -> Type:

@@ -9,9 +9,11 @@ at once, and so on its own results.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from typing import cast
 
-from llrnn.logic.names import fresh
+from llrnn.logic.names import fresh, shown
 from llrnn.logic.printing import Layout, written
+from llrnn.logic.stackless import Steps, each, stackless
 
 
 class Type:
@@ -26,14 +28,35 @@ class Type:
 
     def leaves(self) -> "Iterator[Type]":
         """Yields every occurrence of a type without parts, from left to right."""
+        return (t for t in self._preorder() if not t.parts)
+
+    def _preorder(self) -> "Iterator[Type]":
         pending: list[Type] = [self]
         while pending:
-            t = pending.pop()
-            parts = [part for part in vars(t).values() if isinstance(part, Type)]
-            if parts:
-                pending.extend(reversed(parts))
-            else:
-                yield t
+            yield (t := pending.pop())
+            pending.extend(reversed(t.parts))
+
+    @property
+    def parts(self) -> "list[Type]":
+        """The types of which a connective makes this one, from left to right; [] if there is none."""
+        return [part for part in vars(self).values() if isinstance(part, Type)]
+
+    def __eq__(self, other: object) -> bool:
+        pending: list[tuple[object, object]] = [(self, other)]
+        while pending:
+            a, b = pending.pop()
+            if a is b:
+                continue
+            if not isinstance(a, Type) or type(a) is not type(b):
+                return False
+            if parts := a.parts:
+                pending.extend(zip(parts, cast(Type, b).parts, strict=True))
+            elif vars(a) != vars(b):
+                return False
+        return True
+
+    def __hash__(self) -> int:
+        return hash(tuple((type(t), *([] if t.parts else vars(t).values())) for t in self._preorder()))
 
     def atoms(self) -> "Iterator[Atom]":
         """Yields every occurrence of an atom, from left to right."""
@@ -45,10 +68,7 @@ class Type:
 
     def nameless(self) -> "Type":
         """Returns the type with the same name in all its quantifiers: equal types then print alike."""
-        if isinstance(self, ForAll):
-            return _forall("X", self.body.nameless())
-        parts = {name: part.nameless() for name, part in vars(self).items() if isinstance(part, Type)}
-        return type(self)(**parts) if parts else self
+        return _nameless(self)
 
     __repr__ = __str__
 
@@ -58,7 +78,7 @@ class Type:
                 raise ValueError(f"{name}: got {part!r}, expected a type as part of {type(self).__name__}")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Atom(Type):
     """A ground type, denoted by a real vector space of the given dimension.
 
@@ -80,7 +100,7 @@ class Atom(Type):
             )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TypeVariable(Type):
     """X, which stands for any type: `ForAll` binds it, and `substitute` puts a type in its place."""
 
@@ -91,7 +111,7 @@ class TypeVariable(Type):
             raise ValueError(f"name: got {self.name!r}, expected a non-empty string")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Unit(Type):
     """The class of the tensor unit 1, with `One` as its instance."""
 
@@ -104,7 +124,7 @@ One = Unit()
 """The tensor unit, denoted by the field of real numbers."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Truth(Type):
     """The class of the unit of &, with `Top` as its instance."""
 
@@ -113,7 +133,7 @@ Top = Truth()
 """The unit of the product &, denoted by the vector space of dimension 0."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Falsity(Type):
     """The class of the unit of +, with `Void` as its instance."""
 
@@ -122,7 +142,7 @@ Void = Falsity()
 """The unit 0 of +, denoted by the vector space of dimension 0."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Tensor(Type):
     """A (x) B, denoted by the tensor product of vector spaces."""
 
@@ -130,7 +150,7 @@ class Tensor(Type):
     right: Type
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Lolli(Type):
     """A -o B, denoted by the space of linear maps."""
 
@@ -138,7 +158,7 @@ class Lolli(Type):
     codomain: Type
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class With(Type):
     """A & B, denoted by the direct sum of vector spaces."""
 
@@ -146,7 +166,7 @@ class With(Type):
     right: Type
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Plus(Type):
     """A + B, denoted by the direct sum of vector spaces, as is A & B."""
 
@@ -154,14 +174,14 @@ class Plus(Type):
     right: Type
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Bang(Type):
     """!A, denoted by the cofree cocommutative coalgebra over the denotation of A (Sweedler semantics)."""
 
     body: Type
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class _Bound(Type):
     """A variable that a quantifier binds; `depth` counts the quantifiers between the two."""
 
@@ -171,7 +191,7 @@ class _Bound(Type):
         """Nothing to check: only `ForAll` makes these."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ForAll(Type):
     """forall X. A, denoted by the functions that have, for every type B, a value of A with B for X.
 
@@ -203,7 +223,7 @@ class ForAll(Type):
     def matches(self, of: Type) -> bool:
         """Returns whether `of` is A with some type in the place of X."""
         found: set[Type] = set()
-        return _matches(self.body, of, 0, found) and len(found) <= 1
+        return _matches(self.body, of, found) and len(found) <= 1
 
 
 def substitute(t: Type, types: Mapping[str, Type]) -> Type:
@@ -215,15 +235,26 @@ def substitute(t: Type, types: Mapping[str, Type]) -> Type:
     return _with_leaves(t, replaced)
 
 
-def _with_leaves(t: Type, function: Callable[[Type, int], Type | None], depth: int = 0) -> Type:
+@stackless
+def _with_leaves(t: Type, function: Callable[[Type, int], Type | None], depth: int = 0) -> "Steps[Type]":
     """Returns a type with new leaves where `function` of a leaf and of the quantifiers above it gives one."""
-    parts = {name: part for name, part in vars(t).items() if isinstance(part, Type)}
-    if not parts:
+    if not t.parts:
         return function(t, depth) or t
-    if isinstance(t, ForAll):
-        return _forall(t.variable, _with_leaves(t.body, function, depth + 1))
-    new = {name: _with_leaves(part, function, depth) for name, part in parts.items()}
-    return t if all(new[name] is part for name, part in parts.items()) else type(t)(**new)
+    inner = depth + isinstance(t, ForAll)
+    return _of_parts(t, (yield from each(_with_leaves.steps(part, function, inner) for part in t.parts)))
+
+
+@stackless
+def _nameless(t: Type) -> "Steps[Type]":
+    new = yield from each(_nameless.steps(part) for part in t.parts)
+    return _forall("X", *new) if isinstance(t, ForAll) else _of_parts(t, new)
+
+
+def _of_parts(t: Type, parts: list[Type]) -> Type:
+    """Returns the same connective of other parts; the type itself if they are its own."""
+    if all(new is part for new, part in zip(parts, t.parts, strict=True)):
+        return t
+    return _forall(t.variable, *parts) if isinstance(t, ForAll) else type(t)(*parts)
 
 
 def _forall(variable: str, body: Type) -> ForAll:
@@ -233,27 +264,32 @@ def _forall(variable: str, body: Type) -> ForAll:
     return quantified
 
 
-def _matches(body: Type, of: Type, depth: int, found: set[Type]) -> bool:
-    """Adds to `found` what stands in `of` for the variable of the quantifier `depth` above `body`."""
-    if body == _Bound(depth):
-        if not _closed(of):
+def _matches(body: Type, of: Type, found: set[Type]) -> bool:
+    """Adds to `found` what stands in `of` for the variable of the quantifier above `body`."""
+    pending = [(body, of, 0)]
+    while pending:
+        body, of, depth = pending.pop()
+        if body == _Bound(depth):
+            if not _closed(of):
+                return False
+            found.add(of)
+        elif type(body) is not type(of) or (not body.parts and body != of):
             return False
-        found.add(of)
-        return True
-    if type(body) is not type(of):
-        return False
-    if isinstance(body, ForAll) and isinstance(of, ForAll):
-        return _matches(body.body, of.body, depth + 1, found)
-    parts = [(part, getattr(of, name)) for name, part in vars(body).items() if isinstance(part, Type)]
-    return all(_matches(a, b, depth, found) for a, b in parts) if parts else body == of
+        else:
+            inner = depth + isinstance(body, ForAll)
+            pending.extend((a, b, inner) for a, b in zip(body.parts, of.parts, strict=True))
+    return True
 
 
-def _closed(t: Type, depth: int = 0) -> bool:
+def _closed(t: Type) -> bool:
     """Returns whether every reference in a type is to a quantifier of the type itself."""
-    if isinstance(t, _Bound):
-        return t.depth < depth
-    inner = depth + isinstance(t, ForAll)
-    return all(_closed(part, inner) for part in vars(t).values() if isinstance(part, Type))
+    pending = [(t, 0)]
+    while pending:
+        t, depth = pending.pop()
+        if isinstance(t, _Bound) and t.depth >= depth:
+            return False
+        pending.extend((part, depth + isinstance(t, ForAll)) for part in t.parts)
+    return True
 
 
 def endo(a: Type) -> Lolli:
@@ -273,12 +309,7 @@ def binary(a: Type) -> Lolli:
 
 def finite_dimensional(t: Type) -> bool:
     """Returns whether t has no !, no quantifier and no variable, so that its values have coordinates."""
-    match t:
-        case Atom() | Unit() | Truth() | Falsity():
-            return True
-        case Tensor(a, b) | Lolli(a, b) | With(a, b) | Plus(a, b):
-            return finite_dimensional(a) and finite_dimensional(b)
-    return False
+    return not any(isinstance(part, (Bang, ForAll, TypeVariable, _Bound)) for part in t._preorder())
 
 
 def dimension(t: Type) -> int:
@@ -287,6 +318,11 @@ def dimension(t: Type) -> int:
     Raises:
       ValueError: t has a bang or a quantifier, so that its denotation is infinite-dimensional, or a variable.
     """
+    return _dimension(t)
+
+
+@stackless
+def _dimension(t: Type) -> "Steps[int]":
     match t:
         case Atom(_, size):
             return size
@@ -294,15 +330,24 @@ def dimension(t: Type) -> int:
             return 1
         case Truth() | Falsity():
             return 0
-        case Tensor(a, b) | Lolli(a, b):
-            return dimension(a) * dimension(b)
-        case With(a, b) | Plus(a, b):
-            return dimension(a) + dimension(b)
+        case Tensor() | Lolli() | With() | Plus():
+            left, right = yield from each(_dimension.steps(part) for part in t.parts)
+            return left + right if isinstance(t, (With, Plus)) else left * right
     raise ValueError(f"t: got {t}, expected a type without ! and quantifiers, whose dimension is finite")
 
 
 def texts(*types: Type) -> list[str]:
-    """Returns types in print for one message: atoms of equal name and different dimensions show both."""
+    """Returns types in print for one message, where different types differ.
+
+    Atoms of equal name and different dimensions show both; of type variables that print alike while their
+    functions are traced, the later ones get a number.
+    """
+    leaves = (leaf for t in types for leaf in t.leaves())
+    variables = dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, TypeVariable))
+    renamed: dict[str, TypeVariable] = {}
+    for name in sorted(variables, key=lambda name: name != shown(name)):  # what is not traced keeps its name
+        renamed[name] = TypeVariable(fresh(shown(name), {new.name for new in renamed.values()}))
+    types = tuple(substitute(t, renamed) for t in types)
     names = Counter(atom.name for atom in {atom for t in types for atom in t.atoms()})
     sized = {name for name, count in names.items() if count > 1}
     return [t.text(sized) for t in types]
@@ -333,8 +378,9 @@ def _layout(t: Type, sized: Set[str]) -> Layout[Type]:
         case Falsity():
             return _BANG, ["0"]
         case TypeVariable(name):
-            return _BANG, [name]
+            return _BANG, [shown(name)]
         case ForAll():
-            name = fresh(t.variable, t.body.variables() | {atom.name for atom in t.atoms()})
+            taken = {*map(shown, t.body.variables()), *(atom.name for atom in t.atoms())}
+            name = fresh(shown(t.variable), taken)
             return _ARROW, [f"forall {name}. ", (t.instantiate(TypeVariable(name)), _ARROW)]
     raise ValueError(f"t: got {t!r}, expected a type")

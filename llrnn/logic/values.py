@@ -34,6 +34,7 @@ from llrnn.logic.types import (
     Falsity,
     ForAll,
     Lolli,
+    One,
     Plus,
     Tensor,
     Truth,
@@ -135,7 +136,8 @@ def is_one(coefficient: Value) -> bool:
     return isinstance(coefficient, int) and coefficient == 1
 
 
-def add(first: Value, *more: Value) -> Value:
+@stackless
+def add(first: Value, *more: Value) -> "Steps[Value]":
     """Adds values of one type: componentwise for pairs, pointwise for callables, formally for kets."""
     values = (first, *more)
     if not more:
@@ -149,35 +151,37 @@ def add(first: Value, *more: Value) -> Value:
     if any(callable(value) for value in values):
         return lambda *arguments: add(*[value(*arguments) for value in values])
     if isinstance(first, (tuple, list)):
-        return tuple(add(*parts) for parts in zip(*values, strict=True))
+        return tuple((yield from each(add.steps(*parts) for parts in zip(*values, strict=True))))
     return sum(more, start=first)
 
 
-def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
+@stackless
+def scale(coefficient: Float[Array, ""] | float, value: Value) -> "Steps[Value]":
     """Multiplies a value of any type by a scalar."""
     match value:
         case Kets(terms):
             factors = [coefficient if is_one(t.coefficient) else coefficient * t.coefficient for t in terms]
             return Kets(tuple(replace(t, coefficient=c) for t, c in zip(terms, factors, strict=True)))
         case PureTensors(terms):
-            return PureTensors(tuple((scale(coefficient, left), right) for left, right in terms))
+            lefts = yield from each(scale.steps(coefficient, left) for left, _ in terms)
+            return PureTensors(tuple((new, right) for new, (_, right) in zip(lefts, terms, strict=True)))
         case LinearMap(a, b, apply):
             return LinearMap(a, b, stackless(lambda x: _scaled(coefficient, apply, x)))
         case Family(of, at):
             return Family(of, lambda a: scale(coefficient, at(a)))
         case tuple() | list():
-            return tuple(scale(coefficient, part) for part in value)
+            return tuple((yield from each(scale.steps(coefficient, part) for part in value)))
     if callable(value):
         return lambda *arguments: scale(coefficient, value(*arguments))
     return coefficient * value
 
 
 def _total(functions: Sequence[LinearMap], x: Value) -> Steps[Value]:
-    return add(*(yield from each(steps_of(function.apply, x) for function in functions)))
+    return (yield add.steps(*(yield from each(steps_of(function.apply, x) for function in functions))))
 
 
 def _scaled(coefficient: Value, function: Callable[[Value], Value], x: Value) -> Steps[Value]:
-    return scale(coefficient, (yield steps_of(function, x)))
+    return (yield scale.steps(coefficient, (yield steps_of(function, x))))
 
 
 def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Value]) -> Value:
@@ -195,11 +199,12 @@ def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Val
     return add(*[scale(coefficients[i], value) for i, value in enumerate(values)])
 
 
-def zero(of: Type) -> Value:
+@stackless
+def zero(of: Type) -> "Steps[Value]":
     """Returns the zero of a type; its arrays are weakly typed and take the dtype of the other summand."""
     match of:
-        case With(a, b) | Plus(a, b):
-            return zero(a), zero(b)
+        case With() | Plus():
+            return tuple((yield from each(zero.steps(part) for part in of.parts)))
         case ForAll():
             return Family(of, lambda a: zero(of.instantiate(a)))
         case Lolli(a, b):
@@ -235,30 +240,44 @@ def flatten(value: Value, of: Type) -> Float[Array, "d"]:
 
     & and + concatenate, (x) and -o are row-major.
     """
-    match of:
-        case Atom():
-            return value
-        case With(a, b) | Plus(a, b):
-            return jnp.concatenate([flatten(value[0], a), flatten(value[1], b)])
-        case Lolli():
-            value = _matrix_by_type(value)
-    return jnp.reshape(value, (dimension(of),))
+    found, pending = [], [(value, of)]
+    while pending:
+        value, of = pending.pop()
+        match of:
+            case With(a, b) | Plus(a, b):
+                pending += [(value[1], b), (value[0], a)]
+                continue
+            case Lolli():
+                value = _matrix_by_type(value)
+        found.append(value if isinstance(of, Atom) else jnp.reshape(value, (dimension(of),)))
+    return found[0] if len(found) == 1 else jnp.concatenate(found)
 
 
 def unflatten(coordinates: Float[Array | np.ndarray, "d"], of: Type) -> Value:
     """Returns the value of a finite-dimensional type with these coordinates, the inverse of `flatten`."""
-    match of:
-        case Atom():
-            return coordinates
-        case With(a, b) | Plus(a, b):
-            return unflatten(coordinates[: dimension(a)], a), unflatten(coordinates[dimension(a) :], b)
-        case Lolli(a, b):
-            return _from_matrix(jnp.reshape(coordinates, (dimension(b), dimension(a))), a, b)
-        case Bang() | ForAll():
-            raise ValueError(
-                f"of: got {of}, expected a type without ! and quantifiers, whose values have coordinates"
-            )
-    return jnp.reshape(coordinates, _shape(of))
+    start, alone = 0, not isinstance(of, (With, Plus))
+
+    @stackless
+    def at(of: Type) -> Steps[Value]:
+        nonlocal start
+        match of:
+            case With() | Plus():
+                return tuple((yield from each(at.steps(part) for part in of.parts)))
+            case Bang() | ForAll():
+                raise ValueError(
+                    f"of: got {of}, expected a type without ! and quantifiers, whose values have coordinates"
+                )
+        size = dimension(of)
+        found = coordinates if alone else coordinates[start : start + size]
+        start += size
+        match of:
+            case Atom():
+                return found
+            case Lolli(a, b):
+                return _from_matrix(jnp.reshape(found, (dimension(b), dimension(a))), a, b)
+        return jnp.reshape(found, _shape(of))
+
+    return at(of)
 
 
 def basis(size: int) -> Float[Array, "size size"]:
@@ -273,7 +292,8 @@ def pure_tensor(of: Tensor, left: Value, right: Value) -> Value:
     return PureTensors(((left, right),))
 
 
-def dense(value: Value) -> Value:
+@stackless
+def dense(value: Value) -> "Steps[Value]":
     """Converts every linear map in a value to an array: [dim B, dim A], or [dim A] if B is 1.
 
     The result is a pytree of arrays, which `lax.scan` can carry and a `LinearMap` accepts as an argument.
@@ -285,7 +305,7 @@ def dense(value: Value) -> Value:
         matrix = _matrix_by_type(value)
         return matrix[0] if isinstance(value.codomain, Unit) else matrix
     if isinstance(value, (tuple, list)):
-        return tuple(dense(part) for part in value)
+        return tuple((yield from each(dense.steps(part) for part in value)))
     return value
 
 
@@ -371,7 +391,10 @@ def _slope(curve: Callable[[Any], Value], of: Type) -> Value:
     return _tangent(of, None if is_array(of) else curve(0.0), curve, tangents)
 
 
-def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iterator[Array]) -> Value:
+@stackless
+def _tangent(
+    of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iterator[Array]
+) -> "Steps[Value]":
     """Returns the derivative of a part of a value: `now` is the part at 0, `curve` the part at any time."""
     match of:
         case Lolli(a, b):
@@ -379,50 +402,56 @@ def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iter
         case ForAll():
             return Family(of, lambda a: _slope(lambda t: curve(t).at(a), of.instantiate(a)))
         case With(a, b) | Plus(a, b):
-            first = _tangent(a, now[0], lambda t: curve(t)[0], tangents)
-            return first, _tangent(b, now[1], lambda t: curve(t)[1], tangents)
+            first = yield _tangent.steps(a, now[0], lambda t: curve(t)[0], tangents)
+            return first, (yield _tangent.steps(b, now[1], lambda t: curve(t)[1], tangents))
         case Tensor(a, b) if not finite_dimensional(of):
             pure = []
             for i, (left, right) in enumerate(now.terms):
-                pure.append((_tangent(a, left, lambda t, i=i: curve(t).terms[i][0], tangents), right))
-                pure.append((left, _tangent(b, right, lambda t, i=i: curve(t).terms[i][1], tangents)))
+                moved = yield _tangent.steps(a, left, lambda t, i=i: curve(t).terms[i][0], tangents)
+                pure.append((moved, right))
+                moved = yield _tangent.steps(b, right, lambda t, i=i: curve(t).terms[i][1], tangents)
+                pure.append((left, moved))
             return PureTensors(tuple(pure))
         case Bang(a):
             kets = []
             for i, ket in enumerate(now.terms):
                 if not is_one(ket.coefficient):
                     kets.append(WeightedKet(next(tangents), ket.point, ket.vectors))
-                moved = _tangent(a, ket.point, lambda t, i=i: curve(t).terms[i].point, tangents)
+                moved = yield _tangent.steps(a, ket.point, lambda t, i=i: curve(t).terms[i].point, tangents)
                 kets.append(WeightedKet(ket.coefficient, ket.point, (*ket.vectors, moved)))
                 for j, vector in enumerate(ket.vectors):
-                    turned = _tangent(a, vector, lambda t, i=i, j=j: curve(t).terms[i].vectors[j], tangents)
+                    of_vector = lambda t, i=i, j=j: curve(t).terms[i].vectors[j]  # noqa: E731
+                    turned = yield _tangent.steps(a, vector, of_vector, tangents)
                     vectors = (*ket.vectors[:j], turned, *ket.vectors[j + 1 :])
                     kets.append(WeightedKet(ket.coefficient, ket.point, vectors))
             return Kets(tuple(kets))
     return next(tangents)
 
 
-def _arrays(value: Value, of: Type) -> list[Array]:
+@stackless
+def _arrays(value: Value, of: Type) -> "Steps[list[Array]]":
     """Returns the arrays in a value, in the order in which `_tangent` consumes their derivatives."""
     match of:
         case Lolli() | ForAll():
             return []
         case With(a, b) | Plus(a, b):
-            return _arrays(value[0], a) + _arrays(value[1], b)
+            parts = [(value[0], a), (value[1], b)]
         case Tensor(a, b) if not finite_dimensional(of):
-            return [x for left, right in value.terms for x in _arrays(left, a) + _arrays(right, b)]
+            parts = [part for left, right in value.terms for part in ((left, a), (right, b))]
         case Bang(a):
-            found = []
+            parts = []
             for ket in value.terms:
                 if not is_one(ket.coefficient):
-                    found.append(jnp.asarray(ket.coefficient))
-                for part in (ket.point, *ket.vectors):
-                    found.extend(_arrays(part, a))
-            return found
-    return [jnp.asarray(value)]
+                    parts.append((ket.coefficient, One))
+                parts += [(part, a) for part in (ket.point, *ket.vectors)]
+        case _:
+            return [jnp.asarray(value)]
+    found = yield from each(_arrays.steps(*part) for part in parts)
+    return [array for arrays in found for array in arrays]
 
 
-def coerce(value: Value, of: Type) -> Value:
+@stackless
+def coerce(value: Value, of: Type) -> "Steps[Value]":
     """Converts a value from a caller to the internal form of its type; internal values stay unchanged.
 
     Raises:
@@ -435,12 +464,15 @@ def coerce(value: Value, of: Type) -> Value:
         )
     pair = isinstance(value, (tuple, list)) and len(value) == 2
     match of:
-        case With(a, b) | Plus(a, b) if pair:
-            return coerce(value[0], a), coerce(value[1], b)
-        case Tensor(a, b) if pair:
-            return pure_tensor(of, coerce(value[0], a), coerce(value[1], b))
-        case Tensor(a, b) if isinstance(value, PureTensors) and not finite_dimensional(of):
-            return PureTensors(tuple((coerce(left, a), coerce(right, b)) for left, right in value.terms))
+        case With() | Plus() | Tensor() if pair:
+            sides = yield from each(coerce.steps(*part) for part in zip(value, of.parts, strict=True))
+            return pure_tensor(of, *sides) if isinstance(of, Tensor) else tuple(sides)
+        case Tensor() if isinstance(value, PureTensors) and not finite_dimensional(of):
+            terms = []
+            for sides in value.terms:
+                parts = zip(sides, of.parts, strict=True)
+                terms.append(tuple((yield from each(coerce.steps(*part) for part in parts))))
+            return PureTensors(tuple(terms))
         case Lolli():
             return _linear(value, of)
         case ForAll() if isinstance(value, Family) and value.of == of:
@@ -448,25 +480,27 @@ def coerce(value: Value, of: Type) -> Value:
         case ForAll():
             raise ValueError(f"value: got {_describe(value)}, expected a family of type {of}")
         case Bang(a) if isinstance(value, Kets):
-            parts = [(coerce(t.point, a), tuple(coerce(v, a) for v in t.vectors)) for t in value.terms]
-            return Kets(
-                tuple(WeightedKet(t.coefficient, *p) for t, p in zip(value.terms, parts, strict=True))
-            )
+            kets = []
+            for term in value.terms:
+                parts = yield from each(coerce.steps(part, a) for part in (term.point, *term.vectors))
+                kets.append(WeightedKet(term.coefficient, parts[0], tuple(parts[1:])))
+            return Kets(tuple(kets))
         case Bang(a):
-            return ket(coerce(value, a))
+            return ket((yield coerce.steps(value, a)))
         case With() | Plus() | Tensor() if not is_array(of):
             pure = " or PureTensors" if isinstance(of, Tensor) else ""
             raise ValueError(f"value: got {_describe(value)}, expected a pair of values{pure} for type {of}")
     return _array(value, _shape(of), of)
 
 
-def plain(value: Value) -> Value:
+@stackless
+def plain(value: Value) -> "Steps[Value]":
     """Converts an internal value to the form for callers: a point of !A becomes a value of A."""
     match value:
         case Kets((WeightedKet(coefficient, point, ()),)) if is_one(coefficient):
-            return plain(point)
+            return (yield plain.steps(point))
         case tuple():
-            return tuple(plain(part) for part in value)
+            return tuple((yield from each(plain.steps(part) for part in value)))
     return value
 
 

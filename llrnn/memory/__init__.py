@@ -1,4 +1,4 @@
-"""Recurrent cells with a memory: the paper's Neural Turing Machine and its variants."""
+"""Recurrent cells with a memory: the paper's location-addressed Neural Turing Machine and relatives."""
 
 from llrnn.memory.ntm import DihedralNTMCell, NTMCell, NTMState
 from llrnn.memory.operators import OperatorNTMCell

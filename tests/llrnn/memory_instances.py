@@ -61,11 +61,23 @@ def erased(matrix, functional, copy, eraser):
 COPY = np.eye(LOCATIONS**2)[:, :: LOCATIONS + 1]
 """The matrix of the linear map W -o W (x) W with a -> a (x) a for every location a."""
 
-DIAGONALS = np.stack([np.diag(row).ravel() for row in np.eye(WIDTH)])
-
 
 def minus_sigmoid(x):
     return -nn.sigmoid(x)
+
+
+def eraser(width, name="erase"):
+    """The diagonal operators of -e on the content of a location, with e a data vector."""
+    diagonals = np.stack([np.diag(row).ravel() for row in np.eye(width)])
+    return Data(name, activation=minus_sigmoid, basis=jnp.asarray(diagonals))
+
+
+def written(matrix, functional, vector, erasing):
+    """M + w (x) u; with a copy and an eraser, of what they leave of M."""
+    return add_outer(erased(matrix, functional, *erasing) if erasing else matrix, functional, vector)
+
+
+COPIES = Lolli(W, logic.Tensor(W, W))
 
 
 def erasing_ntm():
@@ -73,8 +85,7 @@ def erasing_ntm():
 
     def step(m, n, a, b, copy, e, u, v, s):
         r, w, matrix = m(bang(a))(Fst(Snd(s))), n(bang(b))(Fst(Snd(Snd(s)))), Snd(Snd(Snd(s)))
-        kept = erased(matrix, w, copy, e)
-        new = lam(W, lambda place: kept(place) + LetStar(w(place), u))
+        new = written(matrix, w, u, (copy, e))
         return both(v(new(r)), r, w, new)
 
     master = banged(
@@ -82,7 +93,7 @@ def erasing_ntm():
         logic.integer(W_DUAL),
         logic.endo(W),
         logic.endo(W_DUAL),
-        Lolli(W, logic.Tensor(W, W)),
+        COPIES,
         logic.endo(V),
         V,
         Lolli(V, H),
@@ -97,7 +108,7 @@ def erasing_ntm():
             Fixed("rotation", ROTATION),
             Fixed("dual rotation", ROTATION.T),
             Fixed("copy", COPY),
-            Data("erase", activation=minus_sigmoid, basis=jnp.asarray(DIAGONALS)),
+            eraser(WIDTH),
             Data("add"),
             Weight("content"),
         ),
@@ -156,19 +167,20 @@ def ntm(read):
     return named, general, lambda p: of_ring(p, cut(p, read=LOCATIONS, write=LOCATIONS, add=WIDTH))
 
 
-def dihedral():
+def dihedral(erase=False):
     words = ("", "0", "1", "101", "0010")
 
-    def step(f, g, rot, ref, dual_rot, dual_ref, u, v, s):
+    def step(f, g, rot, ref, dual_rot, dual_ref, u, v, *more):
+        *erasing, s = more
         r = f(bang(rot), bang(ref))(Fst(Snd(s)))
         w = g(bang(dual_rot), bang(dual_ref))(Fst(Snd(Snd(s))))
-        matrix = add_outer(Snd(Snd(Snd(s))), w, u)
+        matrix = written(Snd(Snd(Snd(s))), w, u, erasing)
         return both(v(matrix(r)), r, w, matrix)
 
     ew, ed = logic.endo(W), logic.endo(W_DUAL)
-    master = banged(
-        logic.binary(W), logic.binary(W_DUAL), ew, ew, ed, ed, V, Lolli(V, H), one_ring_state(V), step
-    )
+    types = [logic.binary(W), logic.binary(W_DUAL), ew, ew, ed, ed, V, Lolli(V, H)]
+    types += [COPIES, logic.endo(V)] if erase else []
+    master = banged_one_by_one([*types, one_ring_state(V)], step)
     general = LLRNNCell(
         master,
         (
@@ -180,38 +192,38 @@ def dihedral():
             Fixed("dual reflection", REFLECTION.T),
             Data("add"),
             Weight("content"),
+            *((Fixed("copy", COPY), eraser(WIDTH)) if erase else ()),
         ),
         controller=(0,),
         inside=(0,),
         initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
     )
     named = memory.DihedralNTMCell(
-        memory_size=LOCATIONS, memory_width=WIDTH, words=words, initial_memory=0.3, **SHARED
+        memory_size=LOCATIONS, memory_width=WIDTH, words=words, erase=erase, initial_memory=0.3, **SHARED
     )
-    return named, general, lambda p: of_ring(p, cut(p, read=5, write=5, add=WIDTH))
+    widths = {"read": 5, "write": 5, "add": WIDTH, **({"erase": WIDTH} if erase else {})}
+    return named, general, lambda p: of_ring(p, cut(p, **widths))
 
 
-def operator_memory(source):
-    """Remark 2.11; with source="input" the operator read is raised to predicted powers."""
+def operator_memory(source, erase=False):
+    """Remark 2.11; with source="input" the operator read is raised to predicted powers.
+
+    Erasing takes one number from the controller for all of an operator.
+    """
     powers = source == "input"
+    whole = Data("erase", activation=minus_sigmoid, basis=jnp.eye(FEATURES**2).reshape(1, -1))
 
-    def step(m, n, p, a, b, u, s):
+    def step(m, n, p, a, b, u, *more):
+        *erasing, s = more
         r = m(bang(a))(Fst(Snd(s)))
         w = n(bang(b))(Fst(Snd(Snd(s))))
-        matrix = add_outer(Snd(Snd(Snd(s))), w, u)
+        matrix = written(Snd(Snd(Snd(s))), w, u, erasing)
         operator = p(bang(matrix(r))) if powers else matrix(r)
         return both(operator(Fst(s)), r, w, matrix)
 
-    master = banged(
-        logic.integer(W),
-        logic.integer(W_DUAL),
-        logic.integer(H),
-        logic.endo(W),
-        logic.endo(W_DUAL),
-        E,
-        one_ring_state(E),
-        step,
-    )
+    types = [logic.integer(W), logic.integer(W_DUAL), logic.integer(H), logic.endo(W), logic.endo(W_DUAL), E]
+    types += [COPIES, logic.endo(E)] if erase else []
+    master = banged_one_by_one([*types, one_ring_state(E)], step)
     general = LLRNNCell(
         master,
         (
@@ -223,25 +235,33 @@ def operator_memory(source):
             Fixed("rotation", ROTATION),
             Fixed("dual rotation", ROTATION.T),
             Input("operators") if powers else Data("add", activation=lambda x: x),
+            *((Fixed("copy", COPY), whole) if erase else ()),
         ),
         controller=(0,),
         inside=(0,),
         initial=(np.zeros(FEATURES), ring([0.3] * FEATURES**2)),
     )
     named = memory.OperatorNTMCell(
-        memory_size=LOCATIONS, source=source, max_power=2 if powers else None, initial_memory=0.3, **SHARED
+        memory_size=LOCATIONS,
+        source=source,
+        max_power=2 if powers else None,
+        erase=erase,
+        initial_memory=0.3,
+        **SHARED,
     )
+    erasing = {"erase": 1} if erase else {}
     if powers:
         return (
             named,
             general,
             lambda p: {
-                **cut(p, read=LOCATIONS, write=LOCATIONS, powers=3),
+                **cut(p, read=LOCATIONS, write=LOCATIONS, **erasing, powers=3),
                 "operators": operators(p),
                 **affine(p),
             },
         )
-    return named, general, lambda p: {**cut(p, read=LOCATIONS, write=LOCATIONS, add=FEATURES**2), **affine(p)}
+    widths = {"read": LOCATIONS, "write": LOCATIONS, "add": FEATURES**2, **erasing}
+    return named, general, lambda p: {**cut(p, **widths), **affine(p)}
 
 
 # ---- several rings: a location of a later ring holds coordinates 1 & (1 & ..) of programs
@@ -291,7 +311,8 @@ def gated(gate, first, second):
 def programmed(named, widths, follow):
     """A cell with rings of programs: `follow` builds the operator on r_1 from what is read from them.
 
-    With `named.direct` the controller moves r_1 too, and a data vector (g, 1 - g) gates the two.
+    With `named.direct` the controller moves r_1 too, and a data vector (g, 1 - g) gates the two. With
+    `named.erase` each ring has an eraser.
     """
     contents = [V, *(coordinates(width) for width in widths)]
     rings = [(W, W_DUAL, Lolli(W, content)) for content in contents]
@@ -300,6 +321,9 @@ def programmed(named, widths, follow):
     types: list[logic.Type] = [logic.endo(W), logic.endo(W_DUAL), Lolli(V, H)]
     inputs: list[Any] = [Fixed("rotation", ROTATION), Fixed("dual rotation", ROTATION.T), Weight("content")]
     powers = named.powers
+    if named.erase:
+        inputs.append(Fixed("copy", COPY))
+        types.append(COPIES)
     if named.direct:
         inputs.append(Data("gate", activation=nn.sigmoid))  # sigmoid(-x) = 1 - sigmoid(x)
         types.append(coordinates(2))
@@ -310,6 +334,9 @@ def programmed(named, widths, follow):
                 types.append(logic.integer(over))
         inputs.append(Data(f"add_{number + 1}"))
         types.append(contents[number])
+        if named.erase:
+            inputs.append(eraser((WIDTH, *widths)[number], f"erase_{number + 1}"))
+            types.append(logic.endo(contents[number]))
 
     def factor(s, place):
         for _ in range(place):
@@ -319,6 +346,7 @@ def programmed(named, widths, follow):
     def body(*variables):
         *given, s = variables
         a, b, v, *rest = given
+        copy = rest.pop(0) if named.erase else None
         gate = rest.pop(0) if named.direct else None
         old = [tuple(factor(s, 1 + 3 * number + part) for part in range(3)) for number in range(count)]
         new = []
@@ -329,8 +357,9 @@ def programmed(named, widths, follow):
             else:
                 moved = rest.pop(0)(bang(a))(r)
                 moved = moved if followed is None else gated(gate, moved, followed)
-            written = rest.pop(0)(bang(b))(w)
-            new.append((moved, written, add_outer(matrix, written, rest.pop(0))))
+            place, vector = rest.pop(0)(bang(b))(w), rest.pop(0)
+            erasing = () if copy is None else (copy, rest.pop(0))
+            new.append((moved, place, written(matrix, place, vector, erasing)))
         r, _, matrix = new[0] if named.read == "updated" else old[0]
         return both(v(matrix(r)), *parts_of(new))
 
@@ -352,6 +381,7 @@ def programmed(named, widths, follow):
             if number > 1 or named.direct:
                 widths_of[f"read_{number}"] = len(powers)
             widths_of |= {f"write_{number}": len(powers), f"add_{number}": width}
+            widths_of |= {f"erase_{number}": width} if named.erase else {}
         parts = cut(p, **widths_of, **({"gate": 1} if named.direct else {}))
         if named.direct:
             parts["gate"] = {key: jnp.concatenate([x, -x], axis=-1) for key, x in parts["gate"].items()}
@@ -373,8 +403,8 @@ PLAIN_RINGS = {
 NUMERALS = [logic.numeral(n, W) for n in range(3)]
 
 
-def pattern(read, direct=False):
-    named = memory.PatternNTMCell(read=read, **{**PLAIN_RINGS, "direct": direct})
+def pattern(read, direct=False, erase=False):
+    named = memory.PatternNTMCell(read=read, erase=erase, **{**PLAIN_RINGS, "direct": direct})
     return programmed(named, (3,), lambda a, programs: decoded(programs[0], NUMERALS)(bang(a)))
 
 

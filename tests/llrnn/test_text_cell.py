@@ -6,10 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from llrnn import logic
 from llrnn.cells import Command, Data, Fixed, Input, Weight, cell_of_text
 from llrnn.logic import Atom
+from tests.llrnn.instances import FEATURES, LOCATIONS, WIDTH
+from tests.llrnn.memory_instances import ntm
 
 H, W = Atom("H", 3), Atom("W", 4)
 
@@ -72,6 +75,79 @@ def test_the_default_is_the_second_order_cell():
     assert [type(declared) for declared in made.inputs] == [Input]
     linear = cell_of_text(3, inside=()).initialize_carry(jax.random.key(0), (1, 9))
     np.testing.assert_array_equal(linear, [[1, 0, 0]])
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_memory_from_text_is_the_named_cell():
+    """The NTM of Example 2.10: its addresses start at location 0, its memory at a constant."""
+    w, v = f"W[{LOCATIONS}]", f"V[{WIDTH}]"
+    dual = f"({w} -o 1)"
+    moves, dual_moves = (f"!(!({a} -o {a}) -o {a} -o {a})" for a in (w, dual))
+    state = rf"(H & ({w} & ({dual} & ({w} -o {v}))))"
+    read, write = "m !a (fst (snd s))", "n !b (fst (snd (snd s)))"
+    memory = rf"(\p:{w}. snd (snd (snd s)) p + (let * = {write} p in u))"
+    cell = cell_of_text(
+        FEATURES,
+        rf"\!m:{moves}. \!n:{dual_moves}. \!a:!({w} -o {w}). \!b:!({dual} -o {dual}). \!u:!{v}. "
+        rf"\!v:!({v} -o H). \!s:!{state}. <v ({memory} ({read})), <{read}, <{write}, {memory}>>>",
+        (
+            f"read: command numerals {LOCATIONS - 1}",
+            f"write: command numerals {LOCATIONS - 1}",
+            "rotation: roll 1",
+            "dual rotation: roll -1",
+            "add: data",
+            "content: weight",
+        ),
+        controller=(0,),
+        inside=(0,),
+        initial=("0", "unit 0", "unit 0", "0.3"),
+    ).copy(param_dtype=jnp.float32)
+    named, _, mapped = ntm("updated")
+    named = named.copy(param_dtype=jnp.float32)
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, 5, 3)), jnp.float32)
+    shapes = jax.eval_shape(nn.RNN(named).init, jax.random.key(0), x)["params"]["cell"]
+    params = jax.tree.map(lambda leaf: np.float32(0.6 * rng.normal(size=leaf.shape)), shapes)
+
+    @jax.jit
+    def outputs(params):
+        both = ((named, params), (cell, mapped(params)))
+        return [nn.RNN(cell).apply({"params": {"cell": of_cell}}, x) for cell, of_cell in both]
+
+    ours, expected = outputs(params)
+    np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=1e-6)
+    assert np.abs(ours[:, -1] - ours[:, 0]).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("command", "other"),
+    [
+        ("m: table numerals 2", "m_table: input"),
+        ("m: both numerals 2", "m_input: input"),
+        ("m: command numerals 2", "m_coordinates: input"),
+    ],
+)
+def test_a_name_that_a_command_also_takes_is_refused(command, other):
+    """Flax refuses a name that is used twice, too, but only when the cell runs, and without the reason."""
+    cell = cell_of_text(3, r"\!m:!int. \!x:!E. m !x", (command, other))
+    taken = other.split(":")[0]
+    with pytest.raises(ValueError, match=rf"inputs: got '{taken}' among the names \['m', .*\], expected"):
+        cell.validate()
+    given = cell_of_text(3, r"\!m:!int. \!x:!E. m !x", ("m: given numerals 2", other))
+    assert given.validate() == H
+
+
+@pytest.mark.parametrize(
+    ("initial", "message"),
+    [
+        (("0",), r"initial: got 1 texts, expected 2, one per factor of the state H & W"),
+        (("0", "unit 4"), r"initial: got 'unit 4' for the factor W, expected a number, or `unit K`"),
+        (("zero", "1"), r"initial: got 'zero' for the factor H, expected a number"),
+    ],
+)
+def test_a_mistake_in_the_initial_state_is_named(initial, message):
+    with pytest.raises(ValueError, match=message):
+        cell_of_text(3, r"\s:H & W[4]. s", (), initial=initial)
 
 
 @pytest.mark.parametrize(

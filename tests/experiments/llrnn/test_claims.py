@@ -31,6 +31,13 @@ def test_every_model_makes_as_many_updates_and_none_keeps_a_setting_of_ours(comp
         assert (model.config.table_lr > 0) == (model.config.operator_length > 0) == (model is ours)
 
 
+def test_larger_baselines_of_the_composed_programs_are_reported_with_two_seeds():
+    larger = [model for model in COMPOSED_COUPLING.models if model.name.endswith("larger")]
+    assert [(model.compared, len(COMPOSED_COUPLING.seeds_of(model))) for model in larger] == [(False, 2)] * 3
+    others = [model for model in COMPOSED_COUPLING.models if model not in larger]
+    assert all(model.compared and COMPOSED_COUPLING.seeds_of(model) == (0, 1, 2, 3, 4) for model in others)
+
+
 @pytest.mark.parametrize(
     "comparison", [LEARNED_COUPLING, COMPOSED_COUPLING, *state_claims.CLAIMS], ids=lambda each: each.name
 )

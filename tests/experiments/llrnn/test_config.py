@@ -290,6 +290,38 @@ def test_a_mistake_in_a_config_is_named(change, message):
         short(**change).validate()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"cell": CellConfig(name="elman", features=2)}, {"encoder": EncoderConfig("lstm", 4)}],
+    ids=["cell", "encoder"],
+)
+def test_a_model_without_commands_has_no_price_of_their_entropy(change):
+    config = dataclasses.replace(LEARNED, **change)
+    with pytest.raises(
+        ValueError, match="entropy: got a weight above 0, expected 0 for a cell that computes"
+    ):
+        config.validate()
+    dataclasses.replace(config, entropy=0.0).validate()
+
+
+def test_another_coupling_of_the_preset_needs_no_rate_for_its_table():
+    """What the flag `--config.cell.coupling=both` does, and what its refusal proposes."""
+    config = get_config("learned_coupling")
+    config.cell.coupling = "both"
+    with pytest.raises(ValueError, match=r"table_lr: got 0\.01, .* set --config\.table_lr=0 as well"):
+        config.validate()
+    config.table_lr = 0.0
+    config.validate()
+
+
+def test_the_state_of_a_proof_starts_as_its_config_says():
+    made = CellConfig(
+        name="proof", features=2, proof=r"\s:H & W[3]. s", inputs=(), initial=("0.5", "unit 1")
+    ).make()
+    start = made.initialize_carry(jax.random.key(0), (1, 4))
+    np.testing.assert_array_equal(start, [[0.5, 0.5, 0, 1, 0]])
+
+
 @pytest.mark.parametrize("name", ["operator_length", "orthogonality"])
 def test_a_cell_without_operators_has_no_price_of_operators(name):
     weight: dict[str, Any] = {name: 0.1}

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.llrnn import load, measures
 from experiments.llrnn.config import get_config
-from experiments.llrnn.parts import CellConfig
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from llrnn import model as models
 from llrnn import tasks
 from llrnn.cells.coupling import COORDINATES
@@ -68,6 +68,34 @@ def test_errors_are_counted_by_symbol_and_by_sequence(evaluation, drawn):
         assert (counts["wrong"], counts["sequences_wrong"]) == (wrong.sum(), wrong.any(axis=1).sum())
         partly += 0 < counts["sequences_wrong"] < min(counts["wrong"], counts["sequences"])
     assert partly > 0
+
+
+@pytest.mark.parametrize("task", ["odds_first", "repeat_copy"])
+def test_lengths_are_padded_to_their_bucket_only_and_counted_as_if_to_the_longest(task):
+    """Errors of an untrained cell over the whole answer, of the lengths 2, 3, 4, 5 and 7; buckets of 4."""
+    options = TaskOptions(train_lengths=(1, 3), test_lengths=(2, 4, 5, 7))
+    config = short(task=task, task_options=options, cell=CellConfig(name="second_order", features=3))
+    made = config.make_task()
+    model = config.make_model(made)
+    inputs = jax.ShapeDtypeStruct((1, 2, sum(made.fields)), "float32")
+    shapes = jax.eval_shape(model.init, jax.random.key(0), inputs)["params"]
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: np.float32(rng.normal(size=leaf.shape)), shapes)
+    seen, predict = [], measures.predict
+
+    def recorded(model, params, inputs):
+        seen.append(inputs.shape[1])
+        return predict(model, params, inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "predict", recorded)
+        together = measures.make_evaluation(made, model, 9)(params)  # all are in the bucket up to 64
+        patch.setattr(measures, "_SHARED", 4)
+        found = measures.make_evaluation(made, model, 9)(params)
+    assert seen == [made.steps(7), made.steps(4), made.steps(7)]
+    assert found == together
+    assert sorted(int(name.split("_")[-1]) for name in found) == [2, 3, 4, 5, 7]
+    assert all(0 < counts["wrong"] < counts["symbols"] for counts in found.values())
 
 
 def test_an_opened_model_reads_the_tokens_in_their_order():

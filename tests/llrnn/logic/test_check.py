@@ -5,6 +5,7 @@ from llrnn.logic import (
     Atom,
     Bang,
     Both,
+    ForAll,
     IllTyped,
     Ket,
     Lam,
@@ -16,6 +17,8 @@ from llrnn.logic import (
     Star,
     Sum,
     Tensor,
+    TypeLam,
+    TypeVariable,
     Var,
     With,
     Zero,
@@ -124,6 +127,51 @@ def test_a_variable_that_a_traced_function_kept_is_named_without_its_number():
             check(term)
     # A later function of the same parameter does not bind it.
     assert len({lam(A, lambda x: kept.append(x) or kept[0]).free for _ in range(20)}) == 1
+
+
+def test_a_type_variable_is_named_without_its_number():
+    """While its function is traced; two that print alike differ in one message."""
+    with pytest.raises(IllTyped) as raised:
+        logic.polymorphic(lambda X: lam(X, lambda x: x(x)))
+    assert str(raised.value).startswith("function: got `x` : X, expected a type A -o B")
+    with pytest.raises(IllTyped) as raised:
+        logic.polymorphic(lambda X: logic.polymorphic(lambda Y: lam(logic.endo(X), Y, lambda f, y: f(y))))
+    assert "argument: got `y` : Y, expected type X for `f` : X -o X" in str(raised.value)
+    inner = lambda outer: lambda X: lam(logic.endo(outer), X, lambda f, x: f(x))  # noqa: E731
+    with pytest.raises(IllTyped) as raised:
+        logic.polymorphic(lambda X: logic.polymorphic(inner(X)))
+    assert "argument: got `x` : X, expected type X1 for `f` : X1 -o X1" in str(raised.value)
+    kept = []
+    logic.polymorphic(lambda X: kept.append(X) or lam(X, lambda x: x))
+    assert str(ForAll("Y", Lolli(kept[0], TypeVariable("Y")))) == "forall Y. X -o Y"
+    with pytest.raises(IllTyped) as raised:
+        check(TypeLam(kept[0].name, Var("q", kept[0])), unrestricted={"q": kept[0]})
+    assert "type variable X of" in str(raised.value)
+    assert "#" not in str(raised.value)
+
+
+def test_variables_of_a_context_are_named_without_their_numbers():
+    """Those that a traced function has kept, as free variables and as names that a term binds."""
+    q = []
+    lam(A, Bang(A), lambda x, b: q.extend((x, b)) or Pair(x, b))
+    x, b = q
+    linear = {x.name: A, b.name: Bang(A)}
+    wrong = [
+        lambda: check(x, linear=linear),
+        lambda: check(Pair(x, Pair(x, b)), linear=linear),
+        lambda: check(Both(Pair(x, b), Pair(x, Star())), linear=linear),
+        lambda: check(Ket(x), linear=linear),
+        lambda: check(Ket(b), linear=linear),
+        lambda: check(Ket(Pair(b, Star())), linear=linear),
+        lambda: check(x, {x.name: A}, {x.name: A}),
+        lambda: check(Lam(x.name, A, Star())),
+        lambda: check(logic.LetBang(Ket(Zero(A)), x.name, Lam(b.name, A, Star()))),
+        lambda: check(logic.LetPair(Zero(Tensor(A, A)), x.name, b.name, x)),
+    ]
+    for each in wrong:
+        with pytest.raises(ValueError, match=r"got") as raised:
+            each()
+        assert "#" not in str(raised.value), raised.value
 
 
 def test_an_unbound_variable_and_one_bound_at_another_type_are_refused():

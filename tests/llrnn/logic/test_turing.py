@@ -8,10 +8,10 @@ import pytest
 
 from llrnn import logic
 from llrnn.logic import (
+    Bang,
     Lolli,
     Pair,
     bang,
-    banged,
     check,
     denote,
     derivation,
@@ -129,16 +129,6 @@ def test_a_derivation_of_a_step():
     validate(derivation(step(SWEEPER)))
 
 
-def _parts(machine, a, tape):
-    """Returns the word on the left after a step, as a function of that word before it."""
-
-    def program(s):
-        _, word, state = opened(encode(machine, Configuration(0, "", tape), With(a, With(a, a))))
-        return opened(logic.normalize(step(machine, a)(closed(s, word, state))))[0]
-
-    return program
-
-
 def test_the_value_of_a_step_is_that_of_the_next_tape(rng):
     x, y = matrices(rng, 2)
     machine, configuration = drawn(5)
@@ -162,24 +152,72 @@ def test_the_value_of_a_step_is_that_of_the_next_tape(rng):
     close(state.terms[0].point(nested), operands[after.state])
 
 
-def test_a_step_is_differentiated_in_its_tape(rng):
-    """The tape on the left as a superposition S + t T: the derivative in t, as a program and by jax.jvp."""
-    x, y = matrices(rng, 2)
+PARTS = ("left", "right", "state")
+
+
+@pytest.mark.parametrize("after", PARTS)
+def test_a_part_of_a_step_is_that_of_the_next_configuration(after):
+    """Whichever part is its first input; over one type, and over every type."""
+    machine, configuration = drawn(5)
+    for a, triples in ((A, With(A, With(A, A))), (None, None)):
+        before = dict(zip(PARTS, opened(encode(machine, configuration, triples)), strict=True))
+        want = dict(zip(PARTS, opened(encode(machine, simulate(machine, configuration), a)), strict=True))
+        for by in PARTS:
+            program = turing.part(machine, after, by=by, a=a)
+            given = [before[by], *(before[name] for name in PARTS if name != by)]
+            assert check(program(*map(bang, given))) == want[after].type
+            assert logic.normalize(program(*map(bang, given))) == want[after]
+
+
+@pytest.mark.parametrize(
+    ("after", "by"),
+    [("left", "left"), ("left", "right"), ("left", "state"), ("right", "left"), ("state", "state")],
+)
+def test_a_step_is_differentiated_in_its_tapes_and_its_state(after, by, rng):
+    """At a superposition P + t V of that part: the derivative in t, as a program and by jax.jvp."""
     triples = With(A, With(A, A))
-    bint = logic.binary(triples)
-    program = _parts(SWEEPER, A, "01")
-    left = banged(bint, program)
-    s, t = (denote(logic.binary_integer(word, triples)) for word in ("01", "110"))
-    slope = denote(derivative(left))
-    assert check(derivative(left)) == Lolli(logic.Bang(bint), Lolli(bint, logic.binary(A)))
-    value = denote(left)
+    program = turing.part(SWEEPER, after, by=by, a=A)
+    start, change = (
+        dict(zip(PARTS, opened(encode(SWEEPER, of, triples)), strict=True))
+        for of in (Configuration(0, "01", "10"), Configuration(1, "110", "0111"))
+    )
+    slope = derivative(program)
+    whole = check(program)
+    assert isinstance(whole, Lolli)
+    of = start[by].type
+    assert check(slope) == Lolli(Bang(of), Lolli(of, whole.codomain))
+    others = [denote(start[name]) for name in PARTS if name != by]
+    point, vector = denote(start[by]), denote(change[by])
+    if after == "state":
+        arguments = [(rng.normal(size=D), rng.normal(size=D))]
+    else:
+        arguments = [*matrices(rng, 2), rng.normal(size=D)]
 
     def at(step_size):
-        return logic.matrix(value(add(s, scale(step_size, t)))(x)(y), D)
+        found = denote(program)(add(point, scale(step_size, vector)), *others)
+        return found(*arguments)
 
-    _, want = jax.jvp(at, (0.0,), (1.0,))
-    close(matrix(slope(s)(t)(x)(y)), want)
-    assert np.abs(want).max() > 0.1
+    def pair():
+        return denote(slope)(point, vector, *others)(*arguments), jax.jvp(at, (0.0,), (1.0,))[1]
+
+    got, want = jax.jit(pair)()
+    close(got, want)
+    assert np.abs(want).max() > 1e-3
+
+
+def test_the_state_after_a_step_does_not_depend_on_the_right_tape():
+    triples = With(A, With(A, A))
+    _, right, _ = opened(encode(SWEEPER, Configuration(0, "", "1"), triples))
+    slope = derivative(turing.part(SWEEPER, "state", by="right", a=A))
+    assert isinstance(logic.normalize(slope(bang(right), right)), logic.Zero)
+
+
+def test_a_step_over_every_type_has_derivatives():
+    program = turing.part(SWEEPER, "left", by="state")
+    whole = check(program)
+    assert isinstance(whole, Lolli)
+    assert isinstance(whole.domain, Bang)
+    assert check(derivative(program)) == Lolli(whole.domain, Lolli(whole.domain.body, whole.codomain))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +238,14 @@ def test_a_step_is_differentiated_in_its_tape(rng):
             "configuration: got state 2, expected one of 0 to 1",
         ),
         (lambda: encode(SWEEPER, Configuration(0, "2", "")), "word: got '2'"),
+        (
+            lambda: turing.part(SWEEPER, "tape"),  # pyrefly: ignore
+            "after: got 'tape', expected one of 'left', 'right', 'state'",
+        ),
+        (
+            lambda: turing.part(SWEEPER, "left", by="head"),  # pyrefly: ignore
+            "by: got 'head', expected one of",
+        ),
         (lambda: decode(SWEEPER, logic.numeral(1, A)), "term: got a proof of !.*, expected !.* at a point"),
     ],
 )
