@@ -1,4 +1,8 @@
-"""Trains a byte-level language model: `python -m experiments.reasoning --config=quick --workdir=DIR`."""
+"""Trains a model on a task: `python -m experiments.reasoning --config=PRESET --workdir=DIR`.
+
+Tasks are language models' bytes, distances in graphs, boxes of BoxWorld, a published setting of composed
+relations, and those of the suite; see `config` for the presets.
+"""
 
 from experiments import runtime
 from experiments.reasoning import EXPERIMENT

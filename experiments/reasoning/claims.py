@@ -119,18 +119,22 @@ def measure_bridges(run: Run) -> dict[str, Any]:
 
 
 def _bridges_found(runs: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """Draws accuracies against boards seen: on all boards, and on the longest puzzles."""
+    """Draws accuracies against boards seen, on all boards and by length; and on all boards against time."""
+    parts = {"right": "all boards", **{f"right{length}": f"L = {length}" for length in bridges.LENGTHS}}
+    drawn = {f"which_box_{value}": (value, which, False) for value, which in parts.items()}
+    drawn["which_box_time"] = ("right", "all boards", True)
     found: dict[str, Any] = {}
-    for value, which in (("right", "all boards"), (f"right{max(bridges.LENGTHS)}", "the longest puzzles")):
+    for name, (value, which, in_time) in drawn.items():
         curves: dict[str, Any] = {}
         for model, lines in runs.items():
             of_seeds = [line["measurements"]["curve"] for line in lines]
-            boards = np.asarray(of_seeds[0]["boards"]) / 1e6
-            curves[model] = (boards, *runtime.intervals.mean_band([curve[value] for curve in of_seeds]))
-        found[f"reasoning/which_box_{value}"] = runtime.plots.curve_figure(
+            places = np.asarray(of_seeds[0]["boards"])
+            places = places / _BRIDGES.batch_size * _STEP_SECONDS[model] / 60 if in_time else places / 1e6
+            curves[model] = (places, *runtime.intervals.mean_band([curve[value] for curve in of_seeds]))
+        found[f"reasoning/{name}"] = runtime.plots.curve_figure(
             curves,
             title=f"which box is the bridge? {which}; mean over seeds, 95 %",
-            xlabel="boards seen / 10⁶",
+            xlabel="minutes of training, by quiet step times" if in_time else "boards seen / 10⁶",
             ylabel="accuracy",
             ylim=(0, 1),
         )
@@ -247,4 +251,4 @@ PUBLISHED_COMPOSITION = Comparison(
     seeds=(5, 6, 7, 8, 9),
 )
 
-CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, PUBLISHED_COMPOSITION, *suite_claims.CLAIMS)
+CLAIMS = (LANGUAGE, GRAPH_DISTANCES, WHICH_BOX, *suite_claims.CLAIMS, PUBLISHED_COMPOSITION)

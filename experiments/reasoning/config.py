@@ -1,4 +1,4 @@
-"""Configs for models of pairs: language models that attend to them, and FOLNet on graphs.
+"""Configs of language models of pairs, FOLNet on graphs, trunks of agents, published settings and the suite.
 
 python -m experiments.reasoning --config=PRESET --config.FIELD=VALUE --workdir=DIR
 """
@@ -35,7 +35,8 @@ class Config(runtime.RunConfig):
         model: a model of the suite (`models.MODELS`); "" for the tasks named above, which have their own.
         every: blocks `every`, 2 * `every`, ... attend to pairs (Roy et al. 2025: 4); 0 for none.
         features: size of an embedding.
-        num_layers: number of blocks.
+        num_layers: number of blocks; those of the suite that apply one layer again and again have their own
+            number.
         num_heads: heads of every attention.
         hidden: hidden size of the feed-forward layers.
         window1: how many first keys a query of the pairs sees.

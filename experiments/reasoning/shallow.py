@@ -10,6 +10,9 @@ either is far above a constant answer, then a part of the answers is not evidenc
   from the question, or pairs of nodes with those of the question first; sets have none, and agree in how many
   of their elements are the same.
 
+How often each answer occurs is counted in every split. Accuracies are means over the answers, so that
+unequal frequencies help nobody.
+
 Axis letters: Q questions; F features.
 """
 
@@ -107,17 +110,20 @@ def nearest(train: Questions, test: Questions) -> float:
     return float(np.mean(found))
 
 
+def drawn(task: Task, number: int, count: int, split: str) -> Problems:
+    """Returns problems of a split, those of that number, as NumPy arrays."""
+    draw = jax.jit(lambda key: task.draw(key, count, split))
+    return jax.device_get(draw(jax.random.key(number)))
+
+
 def measure(task: Task) -> dict[str, float]:
     """Measures both classifiers on the test that is a task's measure, and a constant answer.
 
     Accuracies are averaged over the answers that occur.
     """
-    drawn = [
-        jax.device_get(task.draw(jax.random.key(seed), count, name))
-        for seed, (count, name) in enumerate([(TRAINED, TRAIN), (TESTED, task.measure)])
-    ]
-    width = max(problems.tokens.shape[1] for problems in drawn)
-    train, test = (questions(task, problems, width) for problems in drawn)
+    both = drawn(task, 0, TRAINED, TRAIN), drawn(task, 1, TESTED, task.measure)
+    width = max(problems.tokens.shape[1] for problems in both)
+    train, test = (questions(task, problems, width) for problems in both)
     return {
         "constant": 1 / len(np.unique(test.answers)),
         "counts": linear_probe((train.counts, train.answers), (test.counts, test.answers)),
@@ -125,15 +131,27 @@ def measure(task: Task) -> dict[str, float]:
     }
 
 
+def frequencies(task: Task) -> dict[str, list[float]]:
+    """Returns by split how often each of the task's answers is right, of all that is asked, to 4 digits."""
+    found = {}
+    for number, split in enumerate((TRAIN, *task.tests)):
+        targets = drawn(task, number, TRAINED, split).targets
+        counts = np.bincount(targets[targets >= 0], minlength=task.classes)
+        found[split] = (counts / counts.sum()).round(4).tolist()
+    return found
+
+
 def main() -> None:
     """Measures all tasks and writes them to `--out`."""
     out, found = Path(flags.FLAGS.out), {}
     out.parent.mkdir(parents=True, exist_ok=True)
     for name, task in TASKS.items():
-        found[name] = {"test": task.measure, **measure(task)}
-        print(name, *(f"{key} {value:.3f}" for key, value in found[name].items() if key != "test"))
+        measured = measure(task)
+        found[name] = {"test": task.measure, **measured, "answers": frequencies(task)}
+        print(name, *(f"{key} {value:.3f}" for key, value in measured.items()))
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(of_task)}" for name, of_task in found.items())
     with whole(out) as temporary:
-        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

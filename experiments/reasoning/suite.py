@@ -3,6 +3,7 @@
 Axis letters: B batch; N elements; C classes.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,17 +17,48 @@ from flax import linen as nn
 from experiments import runtime
 from experiments.reasoning.config import Config
 from experiments.reasoning.models import MODELS, Sizes
-from experiments.reasoning.tasks import TASKS, Problems
+from experiments.reasoning.tasks import TASKS, Problems, Task
 
-VALIDATION, TEST = 2**31, 2**31 + 1
-"""Seeds of the problems that are evaluated: the same for all models, different ones during training."""
-TEST_BATCHES, TEST_BATCH = 16, 64
+VALIDATION, TEST, CURVE = 2**31, 2**31 + 1, 2**31 + 2
+"""Seeds of the problems that are evaluated: by which settings are chosen, of the reported accuracies, and of
+accuracies during training. They are the same for all models; training has others in every run."""
+TEST_BATCH, MOST_BATCHES = 64, 16
+PAIRS = {VALIDATION: 51_200, TEST: 51_200, CURVE: 12_800}
+"""By seed: how many pairs of elements the problems of a test have, divided by `TEST_BATCH`, at most.
+
+Larger problems are fewer, so that evaluation takes hardly longer than training.
+"""
 
 
 def make_model(config: Config) -> nn.Module:
     """Returns the config's model for its task."""
     sizes = Sizes(config.features, config.num_layers, config.num_heads, config.hidden)
     return MODELS[config.model].build(TASKS[config.task], sizes)
+
+
+def matched(config: Config, parameters: int) -> Config:
+    """Returns a copy with the hidden width that brings the model closest to a number of parameters.
+
+    Raises:
+        ValueError: even the narrowest model has more than 2 % too many, or width does not change the number.
+    """
+
+    def count(hidden: int) -> int:
+        init = problem(dataclasses.replace(config, hidden=hidden))["init"]
+        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+
+    below, above = 0, 1
+    while (found := count(above)) < parameters:
+        if above >= parameters:  # one more unit is at least one more parameter
+            raise ValueError(f"parameters: got {parameters:,}, expected a model that hidden makes larger")
+        below, above = above, 2 * above
+    if above == 1 and found > 1.02 * parameters:
+        raise ValueError(f"parameters: got {parameters:,}, expected at least {found:,}, those of hidden=1")
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if count(middle) < parameters else (below, middle)
+    best = min(range(max(below, 1), above + 1), key=lambda hidden: abs(count(hidden) - parameters))
+    return dataclasses.replace(config, hidden=best)
 
 
 def problem(config: Config) -> dict[str, Any]:
@@ -51,11 +83,30 @@ def problem(config: Config) -> dict[str, Any]:
     return {"init": init, "loss": loss, "optimizer": config.make_optimizer(), "sample": sample}
 
 
-def make_evaluate(config: Config, tests: Sequence[str] | None = None) -> Callable[[Any], dict[str, float]]:
+def num_elements(task: Task, split: str) -> int:
+    """Returns how many elements a problem of a split has; of a graph, how many ordered pairs of nodes."""
+    return jax.eval_shape(lambda key: task.draw(key, 1, split), jax.random.key(0)).targets.size
+
+
+def num_tokens(task: Task, split: str) -> int:
+    """Returns how many elements, symbols or nodes a problem of a split has."""
+    return jax.eval_shape(lambda key: task.draw(key, 1, split), jax.random.key(0)).tokens.size
+
+
+def num_batches(task: Task, split: str, seed: int) -> int:
+    """Returns of how many batches of `TEST_BATCH` problems an accuracy is the mean."""
+    return max(1, min(MOST_BATCHES, PAIRS[seed] // num_elements(task, split) ** 2))
+
+
+def make_evaluate(
+    config: Config, seed: int = CURVE, tests: Sequence[str] = ()
+) -> Callable[[Any], dict[str, float]]:
     """Returns `evaluate(params)`: accuracies by test, each the mean over the answers.
 
-    `tests` are the names of splits. By default it is the measure of the task alone, for `runtime.fit`, on
-    problems of its own, by which settings may be chosen.
+    Args:
+        config: of the model and its task.
+        seed: of the problems, a key of `PAIRS`.
+        tests: names of splits; by default the measure of the task alone.
     """
     task, model = TASKS[config.task], make_model(config)
 
@@ -69,9 +120,8 @@ def make_evaluate(config: Config, tests: Sequence[str] | None = None) -> Callabl
             axes = tuple(range(batch.targets.ndim))
             return jnp.sum(answers & found[..., None], axis=axes), jnp.sum(answers, axis=axes)
 
-        key = jax.random.key(VALIDATION if tests is None else TEST)
-        key = jax.random.fold_in(key, task.tests.index(split))
-        return jax.lax.map(of_batch, jax.random.split(key, TEST_BATCHES))
+        key = jax.random.fold_in(jax.random.key(seed), task.tests.index(split))
+        return jax.lax.map(of_batch, jax.random.split(key, num_batches(task, split, seed)))
 
     def evaluate(params):
         found = {}

@@ -31,7 +31,8 @@ def main(
     def conclude(params):
         results = {"parameters": sum(leaf.size for leaf in jax.tree.leaves(params)), **held_out}
         if config.model:
-            results["tests"] = suite.make_evaluate(config, TASKS[config.task].tests)(params)
+            results["tests"] = suite.make_evaluate(config, suite.TEST, TASKS[config.task].tests)(params)
+            (results["validated"],) = suite.make_evaluate(config, suite.VALIDATION)(params).values()
         return results
 
     return runtime.fit(

@@ -21,7 +21,7 @@ class Sizes:
 
     Attributes:
         features: D.
-        num_layers: number of layers, or of loops of a model with one set of weights.
+        num_layers: number of layers; models with one set of weights may have another.
         num_heads: heads of every attention.
         hidden: hidden size of the feed-forward layers, by which models are given equal parameters.
     """

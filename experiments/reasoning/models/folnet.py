@@ -55,5 +55,7 @@ def _build(operators: str, task: Task, sizes: Sizes) -> Deduced:
     return Deduced(task, config)
 
 
-FOLNET = Model(functools.partial(_build, "jmc.atp"))
-WITHOUT_TRANS = Model(functools.partial(_build, "jmc.ap"))
+MODELS = {
+    "folnet": Model(functools.partial(_build, "jmc.atp")),
+    "folnet_without_trans": Model(functools.partial(_build, "jmc.ap")),
+}

@@ -46,6 +46,8 @@ def _delta_product(task: Task, sizes: Sizes) -> Encoded:
     return Encoded(task, encoder, sizes.features)
 
 
-SECOND_ORDER = Model(_second_order, kinds=("sequence",))
-LSTM = Model(_lstm, kinds=("sequence",))
-DELTA_PRODUCT = Model(_delta_product, kinds=("sequence",))
+MODELS = {
+    "second_order": Model(_second_order, kinds=("sequence",)),
+    "delta_product": Model(_delta_product, kinds=("sequence",)),
+    "lstm": Model(_lstm, kinds=("sequence",)),
+}

@@ -35,5 +35,7 @@ def _virtual(task: Task, sizes: Sizes) -> Encoded:
     return Encoded(task, encoder, sizes.features)
 
 
-ALL_PAIRS = Model(_all_pairs, most=41)  # a step on 64 problems of 64 elements takes 1.7 s
-VIRTUAL = Model(_virtual, kinds=("set", "graph"))
+MODELS = {
+    "simplicial": Model(_all_pairs, most=41),  # a step on 64 problems of 64 elements takes 1.7 s
+    "simplicial_virtual": Model(_virtual, kinds=("set", "graph")),
+}

@@ -41,4 +41,4 @@ def _build(task: Task, sizes: Sizes) -> Encoded:
     return Encoded(task, encoder, sizes.features)
 
 
-TP_TRANSFORMER = Model(_build)
+MODELS = {"tp_transformer": Model(_build)}

@@ -5,6 +5,9 @@ from experiments.baselines.transformer import Positions
 from experiments.reasoning.models.base import Encoded, Model, Sizes
 from experiments.reasoning.tasks.base import Task
 
+LOOPS = 6
+"""How often the looped Transformer applies its layer: paths of 2^6 edges can be composed, or 6 steps made."""
+
 
 def _order(task: Task) -> dict[str, Positions | bool]:
     """Sequences have rotary positions, defined at any length, and an answer depends on what precedes it."""
@@ -19,10 +22,8 @@ def _pre_ln(task: Task, sizes: Sizes) -> Encoded:
 
 def _looped(task: Task, sizes: Sizes) -> Encoded:
     settings: dict = _order(task)
-    loops = {"num_loops": sizes.num_layers}
-    encoder = baselines.LoopedTransformer(1, sizes.num_heads, sizes.hidden, **settings, **loops)
+    encoder = baselines.LoopedTransformer(1, sizes.num_heads, sizes.hidden, num_loops=LOOPS, **settings)
     return Encoded(task, encoder, sizes.features)
 
 
-PRE_LN = Model(_pre_ln)
-LOOPED = Model(_looped)
+MODELS = {"transformer": Model(_pre_ln), "looped_transformer": Model(_looped)}

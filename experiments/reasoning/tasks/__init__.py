@@ -1,19 +1,14 @@
-"""The tasks of the suite. To add one, write a file with a subclass of `Task` and list it here."""
+"""The tasks of the suite. To add one, write a file with `TASKS` and list it here."""
+
+import importlib
 
 from experiments.reasoning.tasks.base import TRAIN, Kind, Problems, Task
-from experiments.reasoning.tasks.compositions import Composition, Quotient
-from experiments.reasoning.tasks.kinship import Kinship
-from experiments.reasoning.tasks.match3 import Match3
-from experiments.reasoning.tasks.paths import Paths
-from experiments.reasoning.tasks.rcc8 import RCC8
-from experiments.reasoning.tasks.words import ModularArithmetic, Words
 
-__all__ = ["TASKS", "TRAIN", "Kind", "Problems", "Task"]
+__all__ = ["FILES", "TASKS", "TRAIN", "Kind", "Problems", "Task"]
+
+FILES = ("match3", "compositions", "paths", "kinship", "rcc8", "words")
+"""The files of this folder, each with a tuple `TASKS`."""
 
 TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        *(Match3(), Composition(), Quotient(), Paths(), Kinship(), RCC8()),
-        *(Words(), ModularArithmetic()),
-    )
+    task.name: task for file in FILES for task in importlib.import_module(f"{__name__}.{file}").TASKS
 }

@@ -81,6 +81,9 @@ class Quotient(_Graphs):
         return Problems(colours, jnp.where(same, -1, answers.astype(jnp.int32)), jnp.where(edges, 0, -1))
 
 
+TASKS = (Composition(), Quotient())
+
+
 def joined(first: Bool[Array, "B N N"], second: Bool[Array, "B N N"]) -> Bool[Array, "B N N"]:
     """Returns at [:, i, j] whether a k has first[:, i, k] and second[:, k, j]."""
     return jnp.einsum("bik,bkj->bij", first.astype(jnp.float32), second.astype(jnp.float32)) > 0

@@ -87,6 +87,9 @@ class Kinship(Task):
         return Problems(names, answers, jnp.where(inside & (apart == 1), along, -1))
 
 
+TASKS = (Kinship(),)
+
+
 def expanded(key: PRNGKeyArray, length: Int[Array, ""], most: int) -> Int[Array, "K"]:
     """Draws a chain of `length` relations, -1 behind them, from which an answer follows that is uniform.
 

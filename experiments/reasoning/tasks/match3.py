@@ -4,10 +4,14 @@ An element is right if two others of the set complete the sum. Whether a triple 
 depends on its values alone, so that no permutation of a training problem tests it. Training asks nothing
 about elements that have a triple of the test; the test asks about those that have no other triple, and about
 those without any.
+
+The table of held-out triples has every value equally often (`HELD_OUT`), and the test asks about so many of
+the elements without a triple (`ASKED`) that answers are as frequent as in training: neither a value nor a
+frequency says what the answer of the test is.
 """
 
 import itertools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +23,19 @@ from experiments.reasoning.tasks.base import TRAIN, Kind, Problems, Task
 MODULUS = 17
 SIZES = {TRAIN: 7, "sets": 7, "triples": 7, "sets_of_10": 10}
 """Numbers of elements, of which some are right and some are not."""
+# Found by a search in random order; what matters is that every value is in exactly three of them.
+HELD_OUT = (
+    *((0, 1, 16), (0, 2, 15), (0, 3, 14), (1, 4, 12), (1, 5, 11), (2, 6, 9), (2, 7, 8), (3, 4, 10)),
+    *((3, 5, 9), (4, 6, 7), (5, 13, 16), (6, 12, 16), (7, 13, 14), (8, 11, 15), (8, 12, 14), (9, 10, 15)),
+    (10, 11, 13),
+)
+"""The triples of values for the test: 17 of the 40 that sum to 0 and have different values.
+
+Of the 17 pairs of values that complete the sum of a value, in either order, 6 are for the test, whichever the
+value.
+"""
+ASKED = 0.52
+"""How likely the split "triples" asks about an element without any triple."""
 
 
 class Match3(Task):
@@ -38,18 +55,27 @@ class Match3(Task):
 
     def draw(self, key: PRNGKeyArray, count: int, split: str = TRAIN) -> Problems:
         """See `Task.draw`."""
-        values = jax.random.randint(key, (count, SIZES[split]), 0, MODULUS)
+        for_values, for_asked = jax.random.split(key)
+        values = jax.random.randint(for_values, (count, SIZES[split]), 0, MODULUS)
         learned, held_out = matches(values)
         if split == "triples":
-            targets = jnp.where(learned, -1, held_out)
+            asked = held_out | jax.random.bernoulli(for_asked, ASKED, values.shape)
+            targets = jnp.where(learned | ~asked, -1, held_out)
         else:
             targets = jnp.where(held_out, -1, learned)
         return Problems(values, targets.astype(jnp.int32))
 
 
-def is_held_out(first: Any, second: Any, third: Any) -> Any:
-    """Whether triples of values, integers or arrays of them, belong to the test; the same for any order."""
-    return (first**2 + second**2 + third**2) % 5 == 0
+TASKS = (Match3(),)
+
+
+def table() -> Bool[np.ndarray, "17 17 17"]:
+    """Returns whether a triple of values, in any order, is held out."""
+    found = np.zeros((MODULUS,) * 3, bool)
+    for triple in HELD_OUT:
+        for order in itertools.permutations(triple):
+            found[order] = True
+    return found
 
 
 def matches(values: Int[Array, "B N"]) -> tuple[Bool[Array, "B N"], Bool[Array, "B N"]]:
@@ -58,7 +84,7 @@ def matches(values: Int[Array, "B N"]) -> tuple[Bool[Array, "B N"], Bool[Array, 
     triples = np.asarray([*itertools.combinations(range(size), 3)])
     first, second, third = (values[:, triples[:, place]] for place in range(3))
     sums_to_0 = (first + second + third) % MODULUS == 0
-    apart = is_held_out(first, second, third)
+    apart = jnp.asarray(table())[first, second, third]
     part_of = (triples[:, :, None] == np.arange(size)).any(axis=1)  # triples x elements
 
     def parts(of_split: Array) -> Array:

@@ -40,6 +40,9 @@ class Paths(Task):
         return Problems(names, answers, jnp.where(edges, 0, -1))
 
 
+TASKS = (Paths(),)
+
+
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def draw(
     key: PRNGKeyArray, count: int, nodes: int

@@ -148,6 +148,9 @@ class RCC8(Task):
         return Problems(names, targets, relations)
 
 
+TASKS = (RCC8(),)
+
+
 def draw_graph(
     key: PRNGKeyArray, *, length: int, size: int, spans: bool
 ) -> tuple[Int[Array, "N N"], Int[Array, "N N"]]:

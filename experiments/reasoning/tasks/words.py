@@ -65,3 +65,6 @@ class ModularArithmetic(_Sequences):
     size: ClassVar[int] = 41
     tests: ClassVar[tuple[str, ...]] = ("39", "79", "159")
     measure: ClassVar[str] = "79"
+
+
+TASKS = (Words(), ModularArithmetic())

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from experiments.reasoning import claims, train
@@ -131,3 +132,21 @@ def test_what_was_declared_and_is_measured_of_the_published_setting(tmp_path):
 def test_configs_are_checked(field, value, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(claims.LANGUAGE.models[0].config, **{field: value}).validate()
+
+
+def test_curves_of_which_box():
+    """Against boards, on all and by length; against the minutes that a quiet machine needs for them."""
+    curve = {"boards": [256_000, 512_000], **{name: [0.2, 0.4] for name in ("right", "right1", "right2")}}
+    line: Any = {"measurements": {"curve": {**curve, "right3": [0.1, 0.3]}}}
+    draw = claims.WHICH_BOX.figures
+    assert draw is not None
+    drawn = {
+        name: figure.axes[0].get_lines()[0].get_data()
+        for name, figure in draw({"relational": [line]}).items()
+    }
+    assert [*drawn] == [
+        f"reasoning/which_box_{name}" for name in ("right", "right1", "right2", "right3", "time")
+    ]
+    np.testing.assert_allclose(drawn["reasoning/which_box_right3"], [[0.256, 0.512], [0.1, 0.3]])
+    minutes = [1000 * claims._STEP_SECONDS["relational"] / 60 * step for step in (1, 2)]
+    np.testing.assert_allclose(drawn["reasoning/which_box_time"], [minutes, [0.2, 0.4]])

@@ -1,6 +1,9 @@
 """The suite: what is learned and measured, and which models fit which tasks."""
 
 import dataclasses
+import re
+import runpy
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,7 +14,7 @@ from scipy.special import log_softmax
 
 from experiments.reasoning import suite, train
 from experiments.reasoning.config import get_config
-from experiments.reasoning.models import MODELS
+from experiments.reasoning.models import MODELS, Sizes
 from experiments.reasoning.tasks import TASKS
 from tests.simplicial.small import of_shapes, quickly
 
@@ -28,7 +31,7 @@ def test_the_loss_is_the_mean_over_what_is_asked(task):
     config = dataclasses.replace(SMALL, task=task)
     problem, model = suite.problem(config), suite.make_model(config)
     params = of_shapes(jax.eval_shape(problem["init"], jax.random.key(0)))
-    batch = problem["sample"](jax.random.key(1), 0)
+    batch = problem["sample"](jax.random.key(2), 0)
     sums = quickly(problem["loss"])(params, batch, None)
     logs = log_softmax(np.asarray(quickly(model.apply)({"params": params}, batch)), axis=-1)
     targets = np.asarray(batch.targets)
@@ -42,7 +45,7 @@ def test_the_loss_is_the_mean_over_what_is_asked(task):
 
 def test_the_measure_weighs_all_answers_alike(monkeypatch):
     """A constant answer is right in one of C, one that sees the answer always; problems are fixed."""
-    monkeypatch.setattr(suite, "TEST_BATCHES", 2)
+    monkeypatch.setattr(suite, "MOST_BATCHES", 2)
 
     class Answers:
         def apply(self, variables, problems):
@@ -52,12 +55,12 @@ def test_the_measure_weighs_all_answers_alike(monkeypatch):
     monkeypatch.setattr(suite, "make_model", lambda config: Answers())
     config = dataclasses.replace(SMALL, task="paths")
     assert suite.make_evaluate(config)(jnp.bool_(False)) == {"right/graphs_of_12": pytest.approx(0.2)}
-    found = suite.make_evaluate(config, TASKS["paths"].tests)(jnp.bool_(True))
+    found = suite.make_evaluate(config, suite.TEST, TASKS["paths"].tests)(jnp.bool_(True))
     assert found == {"right/graphs_of_8": 1, "right/graphs_of_12": 1}
 
 
-def test_settings_are_chosen_on_other_problems_than_those_of_the_test(monkeypatch):
-    """Which are the same for every seed, and different for every split."""
+def test_settings_curves_and_tests_have_problems_of_their_own(monkeypatch):
+    """They are the same for every seed, and different for every split."""
     drawn: list[Any] = []
     draw = TASKS["paths"].draw
 
@@ -65,7 +68,7 @@ def test_settings_are_chosen_on_other_problems_than_those_of_the_test(monkeypatc
         jax.debug.callback(lambda data: drawn.append((split, data.tobytes())), jax.random.key_data(key))
         return draw(key, count, split)
 
-    monkeypatch.setattr(suite, "TEST_BATCHES", 1)
+    monkeypatch.setattr(suite, "MOST_BATCHES", 1)
     monkeypatch.setattr(type(TASKS["paths"]), "draw", drawing)
 
     class Answers:
@@ -73,13 +76,53 @@ def test_settings_are_chosen_on_other_problems_than_those_of_the_test(monkeypatc
             return jax.nn.one_hot(problems.targets, 5) + variables["params"]
 
     monkeypatch.setattr(suite, "make_model", lambda config: Answers())
-    for seed, tests in ((0, None), (1, None), (0, TASKS["paths"].tests)):
+    tests = TASKS["paths"].tests
+    for seed, kind, splits in (
+        (0, suite.CURVE, ()),
+        (1, suite.CURVE, ()),
+        (0, suite.VALIDATION, ()),
+        (0, suite.TEST, tests),
+    ):
         config = dataclasses.replace(SMALL, task="paths", seed=seed)
-        suite.make_evaluate(config, tests)(jnp.zeros(()))
+        suite.make_evaluate(config, kind, splits)(jnp.zeros(()))
     jax.effects_barrier()
-    assert [split for split, _ in drawn] == 2 * ["graphs_of_12"] + ["graphs_of_8", "graphs_of_12"]
+    assert [split for split, _ in drawn] == 3 * ["graphs_of_12"] + ["graphs_of_8", "graphs_of_12"]
     assert drawn[0] == drawn[1]
-    assert len({key for _, key in drawn}) == 3
+    assert len({key for _, key in drawn}) == 4
+
+
+def test_larger_problems_are_fewer():
+    """And those of the curve, which is measured ten times, than those at the end."""
+    task = TASKS["modular_arithmetic"]
+    found = {seed: [suite.num_batches(task, test, seed) for test in task.tests] for seed in suite.PAIRS}
+    assert found == {suite.VALIDATION: [16, 8, 2], suite.TEST: [16, 8, 2], suite.CURVE: [8, 2, 1]}
+    graph = TASKS["paths"]
+    assert (suite.num_elements(graph, "graphs_of_12"), suite.num_tokens(graph, "graphs_of_12")) == (144, 12)
+
+
+def count(config) -> int:
+    params = jax.eval_shape(suite.problem(config)["init"], jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(("model", "parameters"), [("transformer", 5000), ("simplicial_virtual", 20_000)])
+def test_the_width_is_the_best_for_a_number_of_parameters(model, parameters):
+    """Neither one more nor one less is closer."""
+    config = suite.matched(dataclasses.replace(SMALL, task="match3", model=model), parameters)
+    widths = [config.hidden - 1, config.hidden, config.hidden + 1]
+    far = [abs(count(dataclasses.replace(config, hidden=hidden)) - parameters) for hidden in widths]
+    assert far[1] == min(far)
+    assert dataclasses.replace(config, hidden=SMALL.hidden) == dataclasses.replace(SMALL, model=model)
+
+
+def test_a_number_of_parameters_that_no_width_has_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"parameters: got 100, expected at least [\d,]+, those of hidden=1"):
+        suite.matched(SMALL, 100)
+    monkeypatch.setattr(suite, "make_model", lambda config: MODELS["transformer"].build(
+        TASKS["match3"], Sizes(8, 1, 2, 8)
+    ))  # fmt: skip
+    with pytest.raises(ValueError, match="parameters: got 4,000, expected a model that hidden makes larger"):
+        suite.matched(SMALL, 4000)
 
 
 def test_a_task_outside_of_the_suite_has_its_own_model():
@@ -116,10 +159,24 @@ def test_names_are_those_of_the_registries():
 
 @pytest.mark.slow  # its loss, its measure and the model have cheaper tests
 def test_a_run_trains_and_measures(tmp_path, monkeypatch):
-    monkeypatch.setattr(suite, "TEST_BATCHES", 1)
+    monkeypatch.setattr(suite, "MOST_BATCHES", 1)
     result = train.main(SMALL, workdir=tmp_path)
     assert set(result.metrics) >= {"eval/right/triples", "loss", "accuracy"}
     assert [*result.results["tests"]] == ["right/sets", "right/triples", "right/sets_of_10"]
+    assert 0 <= result.results["validated"] <= 1
     assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
     shapes = jax.tree.map(lambda leaf: leaf.shape, train.abstract_state(SMALL).params)
     assert shapes == jax.tree.map(lambda leaf: leaf.shape, result.params)
+
+
+def test_the_model_of_the_page_can_be_added(tmp_path, monkeypatch):
+    """Its file holds what the registry reads, and it gets as many parameters as the Transformer."""
+    page = (Path(__file__).parents[3] / "docs/how_to/reasoning_suite.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    exec(first, {})
+    for name, model in runpy.run_path("deep_set.py")["MODELS"].items():
+        monkeypatch.setitem(MODELS, name, model)
+        config = suite.matched(dataclasses.replace(get_config("suite"), model=name), 60_000)
+        assert count(config) == pytest.approx(60_000, rel=0.02)
+        assert f'"{name}", "transformer"' in second
