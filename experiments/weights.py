@@ -56,8 +56,9 @@ def card(folder: Path) -> str:
         raise ValueError(f"{folder}: no summary of a finished run: {error}") from error
     versions, seconds = summary["versions"], summary["train_seconds"]
     seconds += summary["results"].get("starts_seconds", 0)
-    limits = experiment.card.limits
-    limits = limits(config) if callable(limits) else limits
+    data, limits = (
+        part(config) if callable(part) else part for part in (experiment.card.data, experiment.card.limits)
+    )
     name, dash, dirty = (summary["commit"] or "unknown").partition("-")
     lines = [
         f"# {folder.name}: {experiment.card.title(config)}",
@@ -75,7 +76,7 @@ def card(folder: Path) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| data | {experiment.card.data} |",
+        f"| data | {data} |",
         "| licence | Apache-2.0, as the code |",
         f"| trained | {seconds:.0f} s on {hardware(summary['devices'])}, jax {versions['jax']}, "
         f"commit {name[:12]}{dash}{dirty}, seed {config.seed} |",

@@ -50,7 +50,8 @@ class Embedding(nn.Module):
     """Maps symbols to cells, equation (2), and cells to logits, equation (8), with one shared matrix.
 
     Rows are looked up by a product with one-hot vectors, whose gradient is a product as well. This avoids
-    scattered sums, which are slow and, on GPUs, nondeterministic in order. The vocabulary is small.
+    scattered sums, which are slow and, on GPUs, nondeterministic in order. The vocabulary is small. Ids that
+    are not 0 to V - 1, negative ones too, embed as NaN: zeros would give wrong answers in silence.
 
     Attributes:
       vocab_size: V.
@@ -89,7 +90,9 @@ class Embedding(nn.Module):
         # Full precision: by default a TPU or GPU would round a float32 table to fewer bits.
         one_hot = jax.nn.one_hot(tokens.reshape(-1), self.vocab_size, dtype=self.tokens.dtype)
         rows = jnp.matmul(one_hot, self.tokens, precision=jax.lax.Precision.HIGHEST)
-        e = rows.reshape(*tokens.shape, self.features) * math.sqrt(self.features)
+        known = (tokens >= 0) & (tokens < self.vocab_size)
+        scale = jnp.where(known, math.sqrt(self.features), jnp.nan).astype(rows.dtype)
+        e = rows.reshape(*tokens.shape, self.features) * scale[..., None]
         e = (e + jnp.asarray(positions, e.dtype)[None]).astype(self.dtype or self.param_dtype)
         z = e * self.relation(e) if self.binds_roles else e
         return self.dropout(z, deterministic=deterministic)

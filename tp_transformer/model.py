@@ -44,7 +44,7 @@ class EncoderDecoder(Pretrained, nn.Module):
     """Base class of both architectures; use one of its two subclasses.
 
     Ids must be 0 to V - 1. Outside of `jax.jit` any other id is an error; inside, where values cannot be
-    read, it embeds as zeros (`check_tokens` before the call finds it).
+    read, it embeds as NaN, so that all logits of its row are NaN (`check_tokens` before the call finds it).
 
     Attributes:
       vocab_size: V; source, target and logits share one table.

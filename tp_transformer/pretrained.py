@@ -41,7 +41,10 @@ AUTO_MAP = {
 }
 
 _DTYPES = ("dtype", "param_dtype")
+_MODULE = "module"
+"""Key of config.json: the module that defines a class of another package."""
 _FOREIGN = (
+    _MODULE,
     "auto_map",
     "binds_roles",
     "transformers_version",
@@ -69,7 +72,9 @@ class Pretrained:
         """Writes config.json, model.safetensors and `CODE_FILE`, and a vocabulary's files if there is one.
 
         `AutoModelForSeq2SeqLM.from_pretrained(directory, trust_remote_code=True)` of `transformers` opens it
-        in PyTorch, and `AutoTokenizer` the vocabulary.
+        in PyTorch, and `AutoTokenizer` the vocabulary. A class of another package, such as
+        `GatedTransformer` of `experiments.baselines`, has no code for PyTorch; its config.json names its
+        module instead.
 
         Args:
           directory: created if it does not exist.
@@ -88,10 +93,13 @@ class Pretrained:
             vocabulary.save(directory)
             vocabulary.save_tokenizer(directory)
         weights = safetensors.numpy.save(table, metadata={"format": "pt"})  # as PyTorch names and shapes them
-        code, name = Path(__file__).parent / "pytorch" / CODE_FILE, type(self).__name__
-        write_whole(Path(directory) / CODE_FILE, code.read_text(encoding="utf-8"))
-        others = {"auto_map": AUTO_MAP, "binds_roles": self.binds_roles}
-        folders.write(directory, MODEL_TYPE, name, settings(self) | others, weights)
+        kind = type(self)
+        others: dict[str, Any] = {_MODULE: kind.__module__}
+        if kind.__module__.startswith(f"{__package__}."):
+            code = Path(__file__).parent / "pytorch" / CODE_FILE
+            write_whole(Path(directory) / CODE_FILE, code.read_text(encoding="utf-8"))
+            others = {"auto_map": AUTO_MAP, "binds_roles": self.binds_roles}
+        folders.write(directory, MODEL_TYPE, kind.__name__, settings(self) | others, weights)
 
     @nn.nowrap
     def push_to_hub(
@@ -129,17 +137,20 @@ class Pretrained:
           **changes: fields to override, such as `dtype`.
 
         Raises:
-          ValueError: a file is missing or damaged, with its name; the directory has another architecture; or
-            parameters do not fit, all listed.
+          ValueError: a file is missing or damaged, with its name; the directory has another architecture, or
+            one of another package that was not imported, which is named; or parameters do not fit, all
+            listed.
         """
         directory = hub.directory_of(directory, revision)
         kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
         _, architecture, fields = folders.read(directory, (MODEL_TYPE,), "a TP-Transformer or Transformer")
-        fields = {name: value for name, value in fields.items() if name not in _FOREIGN}
         config, path = Path(directory) / folders.CONFIG_FILE, Path(directory) / folders.WEIGHTS_FILE
         if architecture not in kinds:
-            known = " or ".join(map(repr, kinds))
-            raise ValueError(f"{config}: got architecture {architecture!r}, expected {known}")
+            message = f"got architecture {architecture!r}, expected {' or '.join(map(repr, kinds))}"
+            if _MODULE in fields:
+                message += f"; import {fields[_MODULE]} and use EncoderDecoder.from_pretrained"
+            raise ValueError(f"{config}: {message}")
+        fields = {name: value for name, value in fields.items() if name not in _FOREIGN}
         try:
             model: Any = _made(kinds[architecture], {**fields, **changes})
             expected = shapes(model)

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, get_args
 
 import jax
@@ -20,6 +21,7 @@ import optax
 from experiments import runtime
 from experiments.baselines import matching
 from experiments.baselines.gated import GatedTransformer
+from experiments.mathematics import symbols
 from experiments.mathematics.composed import Composed
 from experiments.mathematics.drawn import Drawn
 from experiments.mathematics.expressions import Expressions
@@ -32,7 +34,9 @@ Architecture = Literal["tp_transformer", "transformer", "gated_transformer"]
 Dtype = Literal["float32", "bfloat16"]
 Attention = Literal["", Implementation]
 DATASET: Final = "dataset"
-DRAWN: Mapping[str, type[Drawn]] = {"composed": Composed, "expressions": Expressions}
+COMPOSED: Final = "composed"
+EXPRESSIONS: Final = "expressions"
+DRAWN: Mapping[str, type[Drawn]] = {COMPOSED: Composed, EXPRESSIONS: Expressions}
 """Sources of questions other than the dataset's."""
 CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
 ARCHITECTURES: dict[str, Any] = {
@@ -126,6 +130,8 @@ class DataConfig:
             `experiments.mathematics.expressions` instead.
         buckets: batch lengths "SOURCExTARGET" in ascending order; a single bucket mixes all lengths, as in
             the paper.
+        validation: number of training questions per module that are held back, evenly spaced ones, and
+            measured like the test questions, to choose settings by.
     """
 
     directory: str = ""
@@ -137,6 +143,7 @@ class DataConfig:
     seed: int = 0
     buckets: tuple[str, ...] = tuple(f"{source}x{target}" for source, target in mathematics.BUCKETS)
     questions: str = runtime.added(DATASET)
+    validation: int = runtime.added(0)
 
     def validate(self) -> None:
         """Checks everything that does not need the files; raises ValueError naming the invalid field."""
@@ -145,6 +152,11 @@ class DataConfig:
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
         runtime.one_of("data.questions", self.questions, (DATASET, *DRAWN))
+        runtime.at_least("data.validation", self.validation, 0)
+        if not self.directory and self.validation >= self.train:
+            raise ValueError(
+                f"data.validation: got {self.validation}, expected less than data.train = {self.train}"
+            )
         if self.questions in DRAWN and (self.directory or self.modules or self.extrapolation):
             raise ValueError(
                 f"data.questions: got {self.questions!r}, expected no directory, modules or extrapolation "
@@ -231,6 +243,12 @@ class Config(runtime.RunConfig):
     role_questions: int = 128
     role_clusters: int = 20
     role_head: int = 0
+
+    def reordered(
+        self, folder: Path, arrays: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any], list[str], str]:
+        """See `RunConfig.reordered`: rows of symbols are matched by character."""
+        return symbols.reordered(folder, arrays)
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also builds the models to surface their errors early."""

@@ -3,14 +3,17 @@
     python -m experiments.mathematics.evaluate --weights=best_eval_model.pt --out=runs/scores
     python -m experiments.mathematics.evaluate --weights=runs/mine --modules=numbers__gcd --out=runs/gcd
     python -m experiments.mathematics.evaluate --weights=models/tp --data=mathematics_v1.0 --out=runs/v1
+    python -m experiments.mathematics.evaluate --weights=runs/one --weights=runs/two --out=runs/both
 
 `--weights` is a run's directory, a released folder or its name, a folder for `from_pretrained`, or a file
 of the authors' weights. The questions are a fixed set of 500 per module, drawn once and checked by their
 hash, or those of published files (`--data`). Killed at any time, the same command continues and ends with the
 same files: `scores.jsonl` with a line per module, `answers/` with every answer, `table.md`, and a figure for
-each split.
+each split. With several weights, each has these in a folder of its name, and the table and the figures next
+to these folders show all of them.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -18,7 +21,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -40,6 +43,8 @@ PAPER = (
     ("TP-Transformer (Schlag et al.)", "49.2M", "1.7M", "84.24 %", "25", "55.40 %", "3"),
 )
 """Rows of Table 1, on the published questions."""
+PAPER_QUESTIONS = 10_000
+"""Published test questions per module."""
 ROW = {"index": int, "answer": str, "right": bool}
 """The fields of an answer: index of the question, the model's answer, and whether it is right."""
 
@@ -58,6 +63,7 @@ class Settings:
         beams: beam width; 1 decodes greedily.
         weights: path of the weights, which may change.
         data: folder of the questions, which may change, or "" for the fixed set.
+        note: what is known about the ids of the vocabulary.
     """
 
     experiment: ClassVar[str] = "mathematics.evaluate"
@@ -71,33 +77,83 @@ class Settings:
     beams: int
     weights: str = runtime.resumable("")
     data: str = runtime.resumable("")
+    note: str = runtime.resumable("", added=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """Which weights have a folder in a directory; its `config.json`.
+
+    Attributes:
+        names: the names of the weights.
+    """
+
+    experiment: ClassVar[str] = "mathematics.evaluate.together"
+
+    names: tuple[str, ...]
+
+
+class Evaluated(NamedTuple):
+    """What was evaluated, and the lines of its modules."""
+
+    trained: load.Trained
+    lines: Sequence[Mapping[str, Any]]
 
 
 def main() -> None:
     """Evaluates the weights that the flags name, and prints, tabulates and draws their scores."""
     values = flags.FLAGS
-    trained = load.load(values.weights, step=values.step, num_heads=values.num_heads)
+    trained = load_all(values.weights, step=values.step, num_heads=values.num_heads)
     source = mathematics.open_source(values.data) if values.data else None
-    chosen = choose(source, values.modules, values.splits)
-    settings = Settings(
-        params_sha256=runtime.params_sha256(trained.params),
-        model={"architecture": type(trained.model).__name__, **pretrained.settings(trained.model)},
-        characters=trained.vocabulary.characters,
-        modules=tuple("/".join(key) for key in chosen),
-        questions=values.questions,
-        batch_size=values.batch_size,
-        beams=values.beams,
-        weights=values.weights,
-        data=values.data or "",
-    )
-    if trained.vocabulary.note:
-        print(trained.vocabulary.note, file=sys.stderr)
-    out = Path(values.out)
-    with contextlib.closing(Workdir(out, settings)):
+    chosen, out = choose(source, values.modules, values.splits), Path(values.out)
+    found, text = {}, ""
+    with contextlib.ExitStack() as stack:
+        folders = dict.fromkeys(trained, out)
+        if len(trained) > 1:
+            folders = {name: out / name for name in trained}
+            stack.enter_context(contextlib.closing(Workdir(out, Together(tuple(trained)))))
+        settings = {}
+        for (name, one), path in zip(trained.items(), values.weights, strict=True):
+            settings[name] = Settings(
+                params_sha256=runtime.params_sha256(one.params),
+                model={"architecture": type(one.model).__name__, **pretrained.settings(one.model)},
+                characters=one.vocabulary.characters,
+                modules=tuple("/".join(key) for key in chosen),
+                questions=values.questions,
+                batch_size=values.batch_size,
+                beams=values.beams,
+                weights=path,
+                data=values.data or "",
+                note=one.vocabulary.note,
+            )
+            stack.enter_context(contextlib.closing(Workdir(folders[name], settings[name])))
+        for note in dict.fromkeys(one.vocabulary.note for one in trained.values() if one.vocabulary.note):
+            print(note, file=sys.stderr)
         if source is None:
             source = draw(chosen, out / QUESTIONS, processes=values.processes)
-        lines = evaluate(trained, Sampled(source, values.questions), chosen, settings, out)
-        print(report(trained, Path(values.weights).name, lines, out), end="")
+        for name, one in trained.items():
+            if len(trained) > 1:
+                print(f"{name}:")
+            lines = evaluate(one, Sampled(source, values.questions), chosen, settings[name], folders[name])
+            found[name] = Evaluated(one, lines)
+            text = report({name: found[name]}, settings[name], folders[name])
+        if len(trained) > 1:
+            text = report(found, next(iter(settings.values())), out)
+        print(text, end="")
+
+
+def load_all(paths: Sequence[str], *, step: int | None, num_heads: int) -> dict[str, load.Trained]:
+    """Loads weights by the names of their folders or files.
+
+    Raises:
+        ValueError: as `load.load`, or several have the same name.
+    """
+    names = [Path(path).name for path in paths]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--weights: got the names {', '.join(names)}, expected different ones")
+    return {
+        name: load.load(path, step=step, num_heads=num_heads) for name, path in zip(names, paths, strict=True)
+    }
 
 
 def choose(
@@ -162,6 +218,7 @@ def evaluate(
         low, high = runtime.intervals.wilson_interval(right, total)
         line = {"split": split, "module": module, "right": right, "total": total}
         line |= {"accuracy": right / total, "interval": [low, high], "questions_sha256": answers.digest}
+        line |= {"note": settings.note} if settings.note else {}
         lines.append(line)
         with whole(out / SCORES) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -243,40 +300,98 @@ class Answers:
         return rows[1:]
 
 
-def report(trained: load.Trained, name: str, lines: Sequence[Mapping[str, Any]], out: Path) -> str:
-    """Writes the table, and a figure for each split if Matplotlib is installed; returns the table."""
-    found = {}
-    for line in lines:
-        share = evaluation.Share(line["right"], line["total"])
-        found.setdefault(line["split"], {})[line["module"]] = share
-    scores = {split: evaluation.Scores(split, modules) for split, modules in found.items()}
-    text = table(trained, name, scores)
+def report(found: Mapping[str, Evaluated], settings: Settings, out: Path) -> str:
+    """Writes the table, and a figure for each split if Matplotlib is installed; returns the table.
+
+    Args:
+        found: what was evaluated, by name, on the same questions.
+        settings: of any of these, which share all that the caption has.
+        out: the directory of the files.
+    """
+    scores = {name: scores_of(evaluated.lines) for name, evaluated in found.items()}
+    rows = [row(evaluated.trained, name, scores[name]) for name, evaluated in found.items()]
+    ((_, first), *others) = found.items()
+    parts = [caption(first.lines, settings), table(rows, complete=_complete(first.lines))]
+    if others:
+        parts.append(columns(scores))
+    noted = {name: evaluated.trained.vocabulary.note for name, evaluated in found.items()}
+    parts += [f"{name}: {note}\n" for name, note in noted.items() if note]
+    text = "\n".join(parts)
     with whole(out / TABLE) as temporary:
         temporary.write_text(text, encoding="utf-8")
     if runtime.can_draw():
-        for split, of_split in scores.items():
+        for split in dict.fromkeys(line["split"] for line in first.lines):
             title = f"Exact match by module, {split}, with 95 % intervals"
-            figure = figures.bars({name: of_split}, title=title, intervals=True)
+            of_split = {name: of[split] for name, of in scores.items()}
+            figure = figures.bars(of_split, title=title, intervals=True)
             runtime.plots.save(figure, out / f"accuracy_{split}.png")
     return text
 
 
-def table(trained: load.Trained, name: str, scores: Mapping[str, evaluation.Scores]) -> str:
-    """Formats scores as Table 1 in Markdown, next to the paper's rows if all modules were evaluated."""
+def scores_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, evaluation.Scores]:
+    """Returns the scores of each split."""
+    found: dict[str, dict[str, evaluation.Share]] = collections.defaultdict(dict)
+    for line in lines:
+        found[line["split"]][line["module"]] = evaluation.Share(line["right"], line["total"])
+    return {split: evaluation.Scores(split, modules) for split, modules in found.items()}
+
+
+def caption(lines: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """Says which questions were asked, how they were answered, and how that differs from the paper."""
+    totals = sorted({line["total"] for line in lines})
+    count = f"{totals[0]:,}" if len(totals) == 1 else f"{totals[0]:,} to {totals[-1]:,}"
+    which = "the folder of --data" if settings.data else "the fixed evaluation set"
+    some = "evenly spaced " if settings.questions else ""
+    digests = {(line["split"], line["module"]): line["questions_sha256"] for line in lines}
+    how = "greedily" if settings.beams == 1 else f"with {settings.beams} beams"
+    text = (
+        f"Exact match on {count} {some}questions per module of {which}, {len(lines)} modules (SHA-256 "
+        f"{evaluation_set.digest_of_all(digests)}), decoded {how}."
+    )
+    if _complete(lines) and (not settings.data or totals != [PAPER_QUESTIONS] or settings.beams > 1):
+        text += f" The paper's are the {PAPER_QUESTIONS:,} published questions per module, decoded greedily."
+    return text + "\n"
+
+
+def _complete(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether all modules of both splits were evaluated."""
+    return [(line["split"], line["module"]) for line in lines] == evaluation_set.keys()
+
+
+def row(trained: load.Trained, name: str, scores: Mapping[str, evaluation.Scores]) -> list[str]:
+    """Formats scores as a row of Table 1; cells of a split that was not evaluated are empty."""
     count = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
-    steps = "" if trained.step is None else f"{trained.step:,}"
-    row, complete = [name, f"{count / 1e6:.3g}M", steps], True
+    cells = [name, f"{count / 1e6:.3g}M", "" if trained.step is None else f"{trained.step:,}"]
     for split in (mathematics.INTERPOLATE, mathematics.EXTRAPOLATE):
-        if split not in scores:
-            row, complete = [*row, "", ""], False
+        if (of_split := scores.get(split)) is None:
+            cells += ["", ""]
             continue
-        of_split, known = scores[split], len(mathematics.modules_of(split))
-        complete = complete and len(of_split.modules) == known
         above = f"{of_split.above()} of {len(of_split.modules)}"
-        row += [f"{of_split.average:.2%}{_interval(of_split)}", above]
+        cells += [f"{of_split.average:.2%}{_interval(of_split)}", above]
+    return cells
+
+
+def table(rows: Sequence[Sequence[str]], *, complete: bool) -> str:
+    """Formats rows as Table 1 in Markdown, with the paper's rows if all modules were evaluated."""
     head = ["", "parameters", "steps", "interpolation", "> 95 %", "extrapolation", "> 95 %"]
-    rows = [head, ["---"] * len(head), row, *(PAPER if complete else ())]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    return _markdown([head, *rows, *(PAPER if complete else ())])
+
+
+def columns(scores: Mapping[str, Mapping[str, evaluation.Scores]]) -> str:
+    """Formats the exact match of several weights by module, a column for each."""
+    first = next(iter(scores.values()))
+    rows = [
+        [f"{split}/{module}", *(f"{of[split].accuracies[module]:.2%}" for of in scores.values())]
+        for split, of_split in first.items()
+        for module in of_split.modules
+    ]
+    return _markdown([["", *scores], *rows])
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *others = rows
+    lines = [head, ["---"] * len(head), *others]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _interval(scores: evaluation.Scores) -> str:
@@ -293,7 +408,7 @@ def _interval(scores: evaluation.Scores) -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("weights", None, "weights to evaluate: see above", required=True)
+    flags.DEFINE_multi_string("weights", None, "weights to evaluate, repeatable: see above", required=True)
     flags.DEFINE_string("out", None, "directory of the scores; the same command continues", required=True)
     flags.DEFINE_string("data", None, "folder of published questions (default: the fixed set)")
     flags.DEFINE_list("modules", [], "comma-separated modules (default: all)")

@@ -152,7 +152,9 @@ DIGESTS: dict[str, dict[str, str]] = {
         "probability__swr_p_sequence_more_samples": "e7d22cdafae6340e821bfdcca0828201",
     },
 }
-"""The first 32 digits of each module's digest, with mathematics-dataset 1.0.1, NumPy 2.5.5 and SymPy 1.14.0.
+"""The first 32 digits of each module's digest.
 
-`digest_of_all` is 0c70f6bf08c4fc1e8cb69fb7bcce2e4fd1f3e3e5daa37dd5a3304f1ccc82fcd1.
+The versions were mathematics-dataset 1.0.1, NumPy 2.5.5 and SymPy 1.14.0.
 """
+DIGEST = "0c70f6bf08c4fc1e8cb69fb7bcce2e4fd1f3e3e5daa37dd5a3304f1ccc82fcd1"
+"""`digest_of_all` of the whole set."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import runtime
-from experiments.mathematics.config import Config
+from experiments.mathematics.config import EXPRESSIONS, Config
 from experiments.mathematics.measures import Sampled
 from tp_transformer import TPTransformer, evaluation, mathematics, roles
 
@@ -42,8 +42,9 @@ def draw(
         drawn[f"accuracy_{split}"] = bars(shares, title=f"Exact match by module, {split}")
     model = config.model.make()
     if isinstance(model, TPTransformer):
-        module = config.data.test_modules(source)[mathematics.INTERPOLATE][0]
-        if figure := of_roles(config, model, jax.device_get(first.params), source, module):
+        modules = config.data.test_modules(source)[mathematics.INTERPOLATE]
+        shown_modules = modules if config.data.questions == EXPRESSIONS else modules[:1]
+        if figure := of_roles(config, model, jax.device_get(first.params), source, shown_modules):
             drawn["roles"] = figure
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
 
@@ -135,11 +136,15 @@ def learning(workdir: Path, configs: Mapping[str, Config], always: evaluation.Sc
 
 
 def of_roles(
-    config: Config, model: TPTransformer, params: dict, source: mathematics.Source, module: str
+    config: Config, model: TPTransformer, params: dict, source: mathematics.Source, modules: Sequence[str]
 ) -> "Figure | None":
-    """Draws figure 2 of the paper; None if there are fewer distinct role vectors than clusters."""
-    some = Sampled(source, config.role_questions).questions(mathematics.INTERPOLATE, module)
-    questions = [pair.question for pair in some]
+    """Draws figure 2 of the paper, with questions of the modules in turn.
+
+    Returns None if there are fewer distinct role vectors than clusters.
+    """
+    some = Sampled(source, max(config.role_questions // len(modules), 1))
+    of_modules = [some.questions(mathematics.INTERPOLATE, module) for module in modules]
+    questions = [pair.question for turn in zip(*of_modules, strict=False) for pair in turn]
     ids = jnp.asarray(mathematics.DEFAULT.encode_batch(questions))
     try:
         clusters = roles.cluster_roles(
@@ -151,7 +156,8 @@ def of_roles(
     return coloured(
         [marked(question) for question in questions[:ROWS]],
         clusters.labels[:ROWS],
-        title=f"{title_of(module)}: characters coloured by the cluster of their role vector\n"
+        title=f"{', '.join(map(title_of, modules))}: "
+        "characters coloured by the cluster of their role vector\n"
         f"head {config.role_head} of the last encoder layer, {config.role_clusters} clusters of "
         f"{len(questions)} questions, {explained:.0%} of the variance",
     )

@@ -152,7 +152,8 @@ def of_solver(trained: Trained) -> Exportable:
 
 
 def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
-    """Describes to `run_exported` how to encode questions and decode answers."""
+    """Describes to `run_exported` how to encode questions and decode answers; with the note on the ids."""
+    noted = {"note": vocabulary.note} if vocabulary.note else {}
     return {
         "kind": "characters",
         "input": "source",
@@ -160,4 +161,5 @@ def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
         "characters": vocabulary.characters,
         **vocabulary.special_ids,
         "first": vocabulary.first,
+        **noted,
     }

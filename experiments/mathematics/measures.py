@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int
@@ -19,6 +20,9 @@ from tp_transformer.model import EncoderDecoder
 
 LONGEST = mathematics.MAX_ANSWER + 1
 """Maximum number of decoded symbols: the longest answer and the end symbol."""
+
+VALIDATION: Any = "validation"
+"""The split of training questions that are held back (`HeldBack`)."""
 
 COUNTED = 10_000
 """Number of training questions per module used to find the most frequent answer."""
@@ -44,13 +48,47 @@ class Sampled:
         return Listed(questions.take(places.tolist()))
 
 
+@dataclasses.dataclass(frozen=True)
+class HeldBack:
+    """A source that holds back training questions, for choosing settings without a look at test questions.
+
+    Of each module, `count` evenly spaced questions of a training split, and so of all levels, are the split
+    `VALIDATION`. The training split has the others, but for those with the same text as one held back.
+    """
+
+    source: mathematics.Source
+    split: mathematics.Split
+    count: int
+
+    def modules(self, split: mathematics.Split) -> tuple[str, ...]:
+        """Returns the source's modules of a split."""
+        return self.source.modules(self.split if split == VALIDATION else split)
+
+    def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
+        """Returns the questions of a module; raises ValueError as the source does."""
+        if split == VALIDATION:
+            return Sampled(self.source, self.count).questions(self.split, module)
+        questions = self.source.questions(split, module)
+        if split != self.split:
+            return questions
+        held = {pair.question for pair in self.questions(VALIDATION, module)}
+        return Listed(pair for pair in questions if pair.question not in held)
+
+
+def held_back(config: Config, source: mathematics.Source) -> mathematics.Source:
+    """Returns the source without the config's validation questions in training."""
+    count = config.data.validation
+    return HeldBack(source, config.data.split, count) if count else source
+
+
 def test_batches(config: Config, source: mathematics.Source, count: int) -> dict[str, mathematics.Batches]:
-    """Returns batches for each test split with `count` questions per module (0: all)."""
-    buckets = with_room(config.data.shapes())
-    return {
-        split: _in_order(source, count, split, modules, batch_size=config.eval_batch_size, buckets=buckets)
-        for split, modules in config.data.test_modules(source).items()
-    }
+    """Returns batches for each test split, and for validation, with `count` questions per module (0: all)."""
+    source = held_back(config, source)
+    modules = config.data.test_modules(source)
+    if config.data.validation:
+        modules[VALIDATION] = config.data.modules or source.modules(config.data.split)
+    sizes = {"batch_size": config.eval_batch_size, "buckets": with_room(config.data.shapes())}
+    return {split: _in_order(source, count, split, names, **sizes) for split, names in modules.items()}
 
 
 def _in_order(
@@ -154,9 +192,39 @@ def measure(
     return found
 
 
+def bits(
+    model: EncoderDecoder, params: Any, batches: Mapping[str, mathematics.Batches]
+) -> dict[str, dict[str, float]]:
+    """Computes the cross-entropy of right answers in bits per symbol, by split and module.
+
+    It tells models apart before any of them answers a question, and counts the end symbol. Several processes
+    each measure a share of the batches.
+    """
+
+    @jax.jit
+    def of_rows(params, source, target):
+        given, labels = objective.shifted(target)
+        sums = jax.vmap(objective.next_symbol_sums)(
+            logits(model, params, source, given)[:, None], labels[:, None]
+        )
+        return sums.loss / jnp.log(2), sums.symbols
+
+    found = {}
+    for split, of_split in batches.items():
+        sums = np.zeros((2, len(of_split.modules)))
+        for batch in processes.share(of_split):
+            real = np.flatnonzero(batch.index >= 0)
+            for row, values in zip(sums, jax.device_get(of_rows(params, *spread(batch))), strict=True):
+                np.add.at(row, batch.module[real], values[real])
+        lost, symbols = processes.total(sums)
+        shares = zip(of_split.modules, lost, symbols, strict=True)
+        found[split] = {name: float(of / count) for name, of, count in shares if count}
+    return found
+
+
 def commonest_answers(config: Config, source: mathematics.Source) -> dict[str, str]:
     """Returns the most frequent training answer of each module."""
-    data, buckets = config.data, mathematics.WHOLE
+    data, buckets, source = config.data, mathematics.WHOLE, held_back(config, source)
     some = _in_order(source, COUNTED, data.split, data.modules or None, batch_size=1024, buckets=buckets)
     return evaluation.most_frequent_answers(some)
 

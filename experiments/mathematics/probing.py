@@ -2,7 +2,9 @@
 
 The vectors are those of the encoder's last layer: the role vectors of all heads of a model that has any, or
 the states of one that has none; both have as many features as the model. Questions are divided in two halves:
-the probe is fitted to one and scored on the other, and so are the clusters.
+the probe is fitted to one and scored on the other, and so are the clusters. The same probe is fitted to what
+the question shows without a model, the symbols and their positions (`controls`), since vectors say something
+about syntax only as far as they exceed that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +20,10 @@ from experiments.runtime.probes import linear_probe
 from tp_transformer import mathematics, roles
 from tp_transformer.model import EncoderDecoder, encoder_attention
 
-READ = ("place", "depth", "operand", "inverse")
-"""Roles that are read at digits, where the symbol itself does not show them."""
+READ = ("place", "depth", "operand", "operator", "inverse")
+"""Roles that are read at digits. `controls` measures how far the digits themselves show them."""
+CONTROLS = {"symbol_position": (0,), "neighbours": (-1, 0, 1), "window": (-3, -2, -1, 0, 1, 2, 3)}
+"""What a control sees of a question besides the position: the symbols at these places from the digit."""
 
 
 def vectors(model: EncoderDecoder, params: Any, questions: Sequence[str]) -> Float[np.ndarray, "N S F"]:
@@ -48,6 +52,14 @@ def information(clusters: Int[np.ndarray, "M"], labels: Int[np.ndarray, "M"]) ->
     return float(mutual / entropy) if entropy > 0 else 0.0
 
 
+def parsed(questions: Sequence[str]) -> dict[str, syntax.Syntax]:
+    """Returns the questions that have an expression, with its roles; raises ValueError for fewer than two."""
+    found = {question: of for question in questions if (of := syntax.parse(question)) is not None}
+    if len(found) < 2:
+        raise ValueError(f"questions: got {len(found)} with an expression, expected at least 2")
+    return found
+
+
 def read(
     model: EncoderDecoder, params: Any, questions: Sequence[str], *, k: int = 20, seed: int = 0
 ) -> dict[str, float]:
@@ -56,7 +68,7 @@ def read(
     Args:
         model: the model.
         params: its parameters.
-        questions: questions; those without an expression are left out.
+        questions: different questions; those without an expression are left out.
         k: number of clusters.
         seed: seed of k-means.
 
@@ -67,31 +79,63 @@ def read(
     Raises:
         ValueError: fewer than two questions have an expression.
     """
-    parsed = [(question, found) for question in questions if (found := syntax.parse(question)) is not None]
-    if len(parsed) < 2:
-        raise ValueError(f"questions: got {len(parsed)} with an expression, expected at least 2")
-    states = vectors(model, params, [question for question, _ in parsed])
-    halves = [_digits(states[half::2], [of for _, of in parsed[half::2]]) for half in (0, 1)]
-    (train, known), (test, labels) = halves
+    found = parsed(questions)
+    (train, known), (test, labels) = _halves(vectors(model, params, list(found)), list(found.values()))
     centroids, _ = roles.cluster(train, k, seed=seed)
     nearest = np.argmin(((test[:, None] - centroids[None]) ** 2).sum(axis=-1), axis=1)
-    found = {}
-    for name in READ:
-        found[f"probe/{name}"] = linear_probe((train, known[name]), (test, labels[name]))
-        found[f"clusters/{name}"] = information(nearest, labels[name])
-    for how in ("probe", "clusters"):
-        found[how] = float(np.mean([found[f"{how}/{name}"] for name in READ]))
-    return found
+    clusters = {name: information(nearest, labels[name]) for name in READ}
+    return _probed((train, known), (test, labels)) | _with_mean("clusters", clusters)
 
 
-def _digits(
-    states: Float[np.ndarray, "N S F"], parsed: Sequence[syntax.Syntax]
-) -> tuple[Float[np.ndarray, "M F"], Mapping[str, Int[np.ndarray, "M"]]]:
-    """Returns the vectors at digits, and their labels by role."""
-    places = [np.flatnonzero(of.kind == 0) for of in parsed]
+def controls(questions: Sequence[str]) -> dict[str, float]:
+    """Measures what a probe reads from one-hot symbols and absolute positions, without a model.
+
+    Args:
+        questions: as of `read`.
+
+    Returns:
+        "CONTROL/probe/ROLE" and "CONTROL/probe" as `read` returns them, for each of `CONTROLS`.
+
+    Raises:
+        ValueError: fewer than two questions have an expression.
+    """
+    found = parsed(questions)
+    ids = mathematics.DEFAULT.encode_batch(list(found))
+    positions = np.broadcast_to(np.eye(ids.shape[1]), (*ids.shape, ids.shape[1]))
+    measured = {}
+    for control, places in CONTROLS.items():
+        symbols = [np.eye(mathematics.DEFAULT.size)[np.roll(ids, -place, axis=1)] for place in places]
+        shown = np.concatenate([positions, *symbols], axis=-1)[:, 1:]
+        of_control = _probed(*_halves(shown, list(found.values())))
+        measured |= {f"{control}/{name}": value for name, value in of_control.items()}
+    return measured
+
+
+type Digits = tuple[Float[np.ndarray, "M F"], Mapping[str, Int[np.ndarray, "M"]]]
+"""Vectors at digits, and their labels by role."""
+
+
+def _probed(train: Digits, test: Digits) -> dict[str, float]:
+    accuracies = {name: linear_probe((train[0], train[1][name]), (test[0], test[1][name])) for name in READ}
+    return _with_mean("probe", accuracies)
+
+
+def _with_mean(how: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {f"{how}/{name}": value for name, value in values.items()} | {
+        how: float(np.mean([*values.values()]))
+    }
+
+
+def _halves(states: Float[np.ndarray, "N S F"], found: Sequence[syntax.Syntax]) -> tuple[Digits, Digits]:
+    """Returns the digits of every second question, and those of the others."""
+    return _digits(states[::2], found[::2]), _digits(states[1::2], found[1::2])
+
+
+def _digits(states: Float[np.ndarray, "N S F"], found: Sequence[syntax.Syntax]) -> Digits:
+    places = [np.flatnonzero(of.kind == 0) for of in found]
     of_digits = [row[at] for row, at in zip(states, places, strict=True)]
     labels = {
-        name: np.concatenate([getattr(of, name)[at] for of, at in zip(parsed, places, strict=True)])
+        name: np.concatenate([getattr(of, name)[at] for of, at in zip(found, places, strict=True)])
         for name in READ
     }
     return np.concatenate(of_digits), labels

@@ -29,7 +29,7 @@ def showcase(directory: Path, seed: int) -> runtime.Stop:
         title = figures.title_of(module)
         shares.append(f"{right} of {QUESTIONS} on {title} (95% interval {low:.0%} to {high:.0%})")
         rows += [{"module": title, **row} for row in mix(asked)[:SHOWN]]
-    drawn = figures.of_roles(config, model, trained.params, source, modules[0])
+    drawn = figures.of_roles(config, model, trained.params, source, modules[:1])
     pictures = {}
     if drawn is not None:
         path = runtime.plots.save(drawn, directory / "roles.png")

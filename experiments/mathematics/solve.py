@@ -3,10 +3,11 @@
     python -m experiments.mathematics.solve --run=runs/mathematics-quick         # type one question per line
     python -m experiments.mathematics.solve --run=runs/mathematics-quick --question="Is 3 > -1/2?"
 
-`--run` is a run's directory, a released folder, or a file of the authors' weights. Each character of a
-question is coloured by the cluster of its role vector (figure 2 of the paper), with the cluster's number
-below it. The clusters are computed from the run's test questions of `--module`, or from the given questions
-if the run has none. `--picture=FILE.png` draws them.
+`--run` is a run's directory, a released folder or its name, a folder for `from_pretrained` with a vocabulary,
+or a file of the authors' weights with 8 heads (`convert --num_heads` makes a folder of others). Each
+character of a question is coloured by the cluster of its role vector (figure 2 of the paper), with the
+cluster's number below it. The clusters are computed from the run's test questions of `--module`, or from the
+given questions if the run has none. `--picture=FILE.png` draws them.
 """
 
 import dataclasses
@@ -191,7 +192,8 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "run",
         None,
-        "a run's directory, a released folder, the name of a released model, or the authors' file",
+        "a run's directory, a released folder or its name, a folder for `from_pretrained` with a vocabulary, "
+        "or a file of the authors' weights (.pt, .pth, .bin)",
         required=True,
     )
     flags.DEFINE_integer("step", None, "step of the checkpoint (default: the last)", lower_bound=0)

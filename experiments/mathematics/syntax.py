@@ -1,7 +1,10 @@
 """The syntactic role of each character of a question that has one arithmetic expression.
 
-The expression is parsed as Python reads it, which is how the dataset means it. Roles are those that the
-paper's Section 4 finds in clusters of role vectors, such as the ones digit of a number in the denominator.
+Roles are those that the paper's Section 4 finds in clusters of role vectors, such as the ones digit of a
+number in the denominator. They are parsed from the text of the question as Python reads it, which is how the
+dataset means it, and not taken from the generator. Tests compare both: for `expressions` the parsed tree is
+the one that was drawn; for the dataset's arithmetic it is the generator's but for brackets that it leaves out
+in a + (b + c), a*(b*c) and a*(b/c), which are then parsed from the left.
 """
 
 import ast
@@ -13,6 +16,8 @@ from jaxtyping import Int
 
 NONE = -1
 """The label of a character that has no such role."""
+OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+"""Binary operations in the order of their labels."""
 
 _EXPRESSION = re.compile(r"[-(\d][-\d+*/() ]*[\d)]|\d")
 
@@ -27,6 +32,7 @@ class Syntax:
         depth: of digits and operators, the number of brackets around them.
         operand: of digits, whether their number is in the first (0) or the second (1) operand of the
             innermost binary operation.
+        operator: of digits, that operation: + 0, - 1, * 2, / 3.
         inverse: of digits, 1 if their number is in the second operand of an odd number of differences and
             divisions together. In products and quotients these are the factors of the denominator, once all
             brackets are resolved (figure 2), and in sums and differences the terms that are subtracted.
@@ -36,6 +42,7 @@ class Syntax:
     place: Int[np.ndarray, "S"]
     depth: Int[np.ndarray, "S"]
     operand: Int[np.ndarray, "S"]
+    operator: Int[np.ndarray, "S"]
     inverse: Int[np.ndarray, "S"]
 
 
@@ -65,23 +72,25 @@ def parse(question: str) -> Syntax | None:
             labels["kind"][at], labels["depth"][at] = 1, depth
         depth -= character == ")"
 
-    def visit(node: ast.expr, operand: int, inverse: int) -> None:
+    def visit(node: ast.expr, operand: int, operator: int, inverse: int) -> None:
         if isinstance(node, ast.UnaryOp):
-            visit(node.operand, operand, inverse)
+            visit(node.operand, operand, operator, inverse)
         elif isinstance(node, ast.BinOp):
             between = range(node.left.end_col_offset or 0, node.right.col_offset)
             (at,) = (first + place for place in between if text[place] in "+-*/")
             labels["kind"][at] = 2
-            visit(node.left, 0, inverse)
-            visit(node.right, 1, inverse ^ isinstance(node.op, ast.Sub | ast.Div))
+            own = OPERATORS.index(type(node.op))
+            visit(node.left, 0, own, inverse)
+            visit(node.right, 1, own, inverse ^ isinstance(node.op, ast.Sub | ast.Div))
         else:
-            start, end = first + node.col_offset, first + (node.end_col_offset or 0)
+            number = slice(first + node.col_offset, first + (node.end_col_offset or 0))
             around = text[: node.col_offset]
-            labels["kind"][start:end] = 0
-            labels["place"][start:end] = np.arange(end - start)[::-1]
-            labels["depth"][start:end] = around.count("(") - around.count(")")
-            labels["operand"][start:end], labels["inverse"][start:end] = operand, inverse
+            labels["kind"][number] = 0
+            labels["place"][number] = np.arange(number.stop - number.start)[::-1]
+            labels["depth"][number] = around.count("(") - around.count(")")
+            labels["operand"][number], labels["operator"][number] = operand, operator
+            labels["inverse"][number] = inverse
 
-    visit(tree, NONE, 0)
+    visit(tree, NONE, NONE, 0)
     labels["depth"][labels["kind"] == 1] = NONE
     return Syntax(**labels)

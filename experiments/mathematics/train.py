@@ -98,9 +98,13 @@ def train(
         final = measures.test_batches(config, source, config.final_questions)
         answers = measures.commonest_answers(config, source)
         always = {split: measures.always(answers, questions) for split, questions in final.items()}
+        scores = measures.summarize(measures.measure(decoded, params, final))
+        for split, of_modules in measures.bits(model, params, final).items():
+            for name, value in of_modules.items():
+                scores[split]["modules"][name]["bits"] = value
         return {
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-            **measures.summarize(measures.measure(decoded, params, final)),
+            **scores,
             "commonest_answer": measures.summarize(always),
         }
 
@@ -122,6 +126,7 @@ def training_batches(config: Config, source: mathematics.Source) -> mathematics.
     Raises:
         ValueError: there are no questions, or one does not fit any bucket.
     """
+    source = measures.held_back(config, source)
     data, process = config.data, {"process_index": jax.process_index(), "process_count": jax.process_count()}
     sizes = {"batch_size": config.batch_size, "buckets": data.shapes()}
     return mathematics.Batches(source, data.split, data.modules or None, seed=config.seed, **sizes, **process)

@@ -119,7 +119,8 @@ def give_up(comparison: Comparison, *, out: Path, command: str = "") -> list[dic
     comparison.check()
     record = Record(out, comparison.name)
     chosen = choose(comparison, record)
-    if edited := record.declarations and comparison.differences(record.declarations[-1]["declaration"]):
+    last = record.declarations[-1]["declaration"] if record.declarations else None
+    if last is not None and (edited := comparison.differences(last)):
         raise ValueError(
             f"{comparison.name}: got an edited declaration, expected the recorded one: " + "; ".join(edited)
         )

@@ -104,6 +104,8 @@ def run(
 def _check_data(comparison: Comparison, data: Path | None) -> None:
     if (comparison.with_data is None) != (data is None):
         expected = "no folder" if comparison.with_data is None else "the folder of its data"
+        if comparison.data_command:
+            expected += f" (made by {comparison.data_command})"
         raise ValueError(f"data: got {data}, expected {expected} for {comparison.name}")
 
 

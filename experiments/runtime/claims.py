@@ -166,6 +166,7 @@ class Comparison:
             one that compare means or pairs.
         with_data: from a config and the folder of `--data` to a config that reads it; None if the comparison
             needs no data from outside.
+        data_command: what makes that folder, for messages.
         figures: from the lines of the reported runs by model, of the first claim's budget, to figures by the
             names of their files in the folder of results, without `.png`.
     """
@@ -182,6 +183,7 @@ class Comparison:
     level: float = 0.95
     family: int = 0
     with_data: Callable[[Any, Path], Any] | None = None
+    data_command: str = ""
     figures: Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]] | None = None
 
     @property
@@ -315,7 +317,7 @@ class Comparison:
         own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("claims", "models", "measure", "with_data", "figures")
+            if field.name not in ("claims", "models", "measure", "with_data", "data_command", "figures")
         }
         found = {**own, "measure": measure, "measure_code": _code(self.measure), "claims": claims}
         found["models"] = models

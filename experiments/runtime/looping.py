@@ -174,7 +174,13 @@ def loop(
         )
         start = None
         if config.init_from and not checkpoints.steps():
-            start = starting.read(config.init_from, abstract, Path(workdir), optimizer=config.init_optimizer)
+            start = starting.read(
+                config.init_from,
+                abstract,
+                Path(workdir),
+                optimizer=config.init_optimizer,
+                reordered=config.reordered,
+            )
         directory = Workdir(workdir, config)
         stack.callback(directory.close)
         stack.enter_context(processes.last_words(directory.path, unless=(NonFiniteLoss, Preempted)))

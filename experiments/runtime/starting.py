@@ -1,13 +1,13 @@
 """Starting a run from the weights of another: `--config.init_from=PATH`.
 
 Arrays are matched by name and shape. What does not fit keeps its initial value and is reported by name, on
-the terminal and in the run's `init_from.json`. Rows of characters are matched by character, if the folder has
-a vocabulary of its own.
+the terminal and in the run's `init_from.json`. A config may first put arrays of another order into its own
+(`RunConfig.reordered`).
 """
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from logic_zoo import folders
 RECORD = "init_from.json"
 PARAMS, OPTIMIZER = "params/", "opt_state/"
 """Prefixes of the names of parameters and of the optimizer's arrays in a state."""
-SYMBOLS = PARAMS + "embedding/tokens"
-"""The table with a row per symbol, of models that read characters."""
+type Reordered = tuple[dict[str, Any], dict[str, np.ndarray], list[str], str]
+"""Arrays by name; `Start.kept`; lines about what is on one side alone; `Start.note`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Start:
     Attributes:
         path: where they are from.
         arrays: those that fit, by their names in the state.
-        misfits: a line for each name that is missing, unexpected or of another shape, and for symbols without
-            a row.
-        kept: by name of an array, a mask of the rows [V] that keep their initial values.
-        note: what is known about the ids of the symbols, "" if there is no doubt.
+        misfits: a line for each name that is missing, unexpected or of another shape, and for each row that
+            is missing or unexpected.
+        kept: by name of an array, a mask of the rows that keep their initial values.
+        note: what is known about the order of the rows, "" if there is no doubt.
     """
 
     path: str
@@ -89,7 +89,14 @@ class Start:
             write_json(path, record)
 
 
-def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bool = False) -> Start:
+def read(
+    path: str,
+    abstract: Any,
+    workdir: Path | None = None,
+    *,
+    optimizer: bool = False,
+    reordered: Callable[[Path, dict[str, Any]], Reordered] | None = None,
+) -> Start:
     """Reads the arrays that fit a state.
 
     Args:
@@ -99,6 +106,7 @@ def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bo
         workdir: of the run to start. If it has the path below it, that is read: a run and those that came
             before it can then be moved together.
         optimizer: whether to also take the optimizer's state.
+        reordered: puts the arrays of a folder into the order of the state; see `RunConfig.reordered`.
 
     Raises:
         WorkdirError: there are no weights, none fits, or the optimizer's state is missing.
@@ -108,7 +116,9 @@ def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bo
     try:
         below = None if workdir is None else workdir / path
         folder = below if below is not None and below.is_dir() else releasing.find(path)
-        arrays, kept, unmatched, note = _by_symbol(folder, _arrays(folder, abstract))
+        arrays, kept, unmatched, note = _arrays(folder, abstract), {}, [], ""
+        if reordered is not None:
+            arrays, kept, unmatched, note = reordered(folder, arrays)
     except ValueError as error:
         raise WorkdirError(f"init_from: {error}") from error
     for prefix in prefixes:
@@ -126,38 +136,6 @@ def read(path: str, abstract: Any, workdir: Path | None = None, *, optimizer: bo
     if note and processes.is_first():
         print(note, file=sys.stderr)
     return Start(str(path), fitting, (*lines, *unmatched), kept, note)
-
-
-def _by_symbol(
-    folder: Path, arrays: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, np.ndarray], list[str], str]:
-    """Puts the rows of a folder's symbols into the order of training's ids.
-
-    Returns the arrays, the mask of rows that have no symbol there, the lines about symbols on one side alone,
-    and the note of the folder's vocabulary.
-    """
-    from tp_transformer.mathematics.vocabulary import DEFAULT, VOCABULARY_FILE, Vocabulary
-
-    if SYMBOLS not in arrays or not (folder / VOCABULARY_FILE).is_file():
-        return arrays, {}, [], ""
-    table, own = np.asarray(arrays[SYMBOLS]), Vocabulary.load(folder)
-    if len(table) != own.size:
-        raise ValueError(
-            f"{folder}: got {len(table)} rows of symbols, expected {own.size} as of its vocabulary"
-        )
-    rows = DEFAULT.rows_in(own)
-    missing = rows < 0
-    names = {**{id_: name for name, id_ in DEFAULT.special_ids.items()}}
-    names |= {DEFAULT.first + place: character for place, character in enumerate(DEFAULT.characters)}
-    lines = [
-        f"{SYMBOLS}: got no row of {names[row]!r}, expected one" for row in np.flatnonzero(missing).tolist()
-    ]
-    lines += [
-        f"{SYMBOLS}: got a row of id {row} there, expected none of such a symbol"
-        for row in sorted({*range(own.size)} - {*rows.tolist()})
-    ]
-    kept = {SYMBOLS: missing} if missing.any() else {}
-    return {**arrays, SYMBOLS: table[rows]}, kept, lines, own.note
 
 
 def _arrays(folder: Path, abstract: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from typing import Any
 
 import chex
@@ -22,7 +23,10 @@ from experiments.runtime import starting
 from experiments.runtime.training import TrainState
 from folnet import parameters
 from tests.experiments.kinship.small import small as small_kinship
+from tests.experiments.mathematics.small import MODEL
 from tests.experiments.mathematics.small import small as small_mathematics
+from tests.tp_transformer.small import draw
+from tp_transformer.mathematics import DEFAULT, Vocabulary
 
 
 def zeros(abstract: Any) -> Any:
@@ -55,6 +59,53 @@ def test_mathematics(mathematics_run, tmp_path, kind):
     other = starting.read(str(path), other)
     assert "params/embedding/role/kernel: got (16, 16), expected no such parameter" in other.misfits
     assert "params/embedding/tokens" in other.arrays
+
+
+@pytest.mark.parametrize("kind", ["authors", "permuted", "fewer", "own"])
+def test_rows_of_symbols_are_matched_by_character(tmp_path, kind, capsys):
+    """Of the authors' 73 symbols, of 72 in another order, of fewer, and of ours."""
+    ours, characters = DEFAULT, DEFAULT.characters
+    theirs = {
+        "authors": Vocabulary.released(),
+        "permuted": Vocabulary(characters[::-1], pad=2, start=0, end=1),
+        "fewer": Vocabulary(characters[5:]),
+        "own": ours,
+    }[kind]
+    model = MODEL.make(theirs)
+    params = draw(model)
+    model.save_pretrained(tmp_path / "model", params, theirs)
+    config = small_mathematics(init_from=str(tmp_path / "model"))
+    abstract = mathematics.abstract_state(config)
+    start = starting.read(config.init_from, abstract, reordered=config.reordered)
+    found = start.put(zeros(mathematics.abstract_state(config))).params
+    table, rows = np.asarray(found["embedding"]["tokens"]), np.asarray(params["embedding"]["tokens"])
+    assert table.shape == (72, 16)
+    for name, symbol in ours.special_ids.items():
+        np.testing.assert_array_equal(table[symbol], rows[theirs.special_ids[name]])
+    for character in theirs.characters:
+        np.testing.assert_array_equal(table[ours.encode(character)[1]], rows[theirs.encode(character)[1]])
+    chex.assert_trees_all_equal(found["encoder_0"], params["encoder_0"])
+    lines = {
+        "authors": ("params/embedding/tokens: got a row of id 0 there, expected none of such a symbol",),
+        "fewer": tuple(f"params/embedding/tokens: no row of {c!r}, expected one" for c in characters[:5]),
+    }.get(kind, ())
+    assert start.misfits == lines
+    if kind == "fewer":  # their initial rows stay
+        np.testing.assert_array_equal(table[ours.first : ours.first + 5], np.zeros((5, 16)))
+    assert (start.note, "inferred" in capsys.readouterr().err) == (theirs.note, kind == "authors")
+    start.record(tmp_path)
+    assert json.loads((tmp_path / starting.RECORD).read_text()).get("note", "") == theirs.note
+
+
+def test_a_table_that_does_not_fit_its_vocabulary_is_refused(tmp_path):
+    model = MODEL.make()
+    model.save_pretrained(tmp_path, draw(model), DEFAULT)
+    Vocabulary.released().save(tmp_path)
+    config = small_mathematics(init_from=str(tmp_path))
+    with pytest.raises(
+        runtime.WorkdirError, match="got 72 rows of symbols, expected 73 as of its vocabulary"
+    ):
+        mathematics.main(config, workdir=None)
 
 
 def test_folnet_pretraining_and_fine_tuning(folnet_run, tmp_path):

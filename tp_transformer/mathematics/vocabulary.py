@@ -157,6 +157,20 @@ class Vocabulary:
         """Number of ids, V."""
         return self.first + len(self.characters)
 
+    def rows_in(self, other: "Vocabulary") -> Int32[np.ndarray, "V"]:
+        """Returns, for each id, that of the same symbol in another vocabulary; -1 where it has none.
+
+        `table[own.rows_in(other)]` is a table of the other's symbols in the order of ours, if it has all. Ids
+        below `first` other than padding, start and end are no symbol.
+        """
+        rows = np.full(self.size, -1, np.int32)
+        for name, symbol in self.special_ids.items():
+            rows[symbol] = other.special_ids[name]
+        for place, character in enumerate(self.characters):
+            if (found := other.characters.find(character)) >= 0:
+                rows[self.first + place] = other.first + found
+        return rows
+
     @functools.cached_property
     def ids(self) -> UInt8[np.ndarray, "256"]:
         """Id of every byte; 255 for bytes outside the vocabulary."""

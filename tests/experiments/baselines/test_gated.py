@@ -1,5 +1,9 @@
 """The gated Transformer: a TP-Transformer whose roles pass through a sigmoid, written out here."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ from tp_transformer.model import EncoderDecoder, encoder_attention
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = jnp.asarray([[1, 4, 7, 2, 0], [1, 3, 9, 5, 2]], jnp.int32)
 TARGET = jnp.asarray([[1, 6, 8], [1, 10, 2]], jnp.int32)
 
@@ -102,6 +107,28 @@ def test_it_decodes_and_is_saved_as_the_others(tmp_path):
     model.save_pretrained(tmp_path, params)
     loaded, _ = EncoderDecoder.from_pretrained(tmp_path)
     assert loaded == model
+    # PyTorch has no gates, and would compute other numbers with these parameters.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    assert not {"auto_map", "binds_roles"} & json.loads((tmp_path / "config.json").read_text()).keys()
     with pytest.raises(ValueError, match=r"model: got a GatedTransformer, expected a TPTransformer or a Tr"):
         convert.to_torch(model, params)
     assert convert.to_torch(build(Transformer), draw(build(Transformer)))
+
+
+def test_without_its_module_the_error_names_it(tmp_path):
+    """In a process that has imported the library alone."""
+    model = build(GatedTransformer)
+    model.save_pretrained(tmp_path, draw(model))
+    code = (
+        "import sys; from tp_transformer.model import EncoderDecoder\n"
+        "EncoderDecoder.from_pretrained(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert (
+        "got architecture 'GatedTransformer', expected 'EncoderDecoder' or 'TPTransformer' or" in done.stderr
+    )
+    assert "import experiments.baselines.gated and use EncoderDecoder.from_pretrained" in done.stderr
+    with pytest.raises(ValueError, match=r"import experiments\.baselines\.gated and use EncoderDecoder"):
+        TPTransformer.from_pretrained(tmp_path)

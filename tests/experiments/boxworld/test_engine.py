@@ -110,7 +110,7 @@ def test_the_record_is_of_all_seeds_and_steps():
 def test_each_mean_has_its_own_count():
     """Traps are named right or wrong in the steps that have any, not in all."""
     parts = report().losses.total
-    losses = demonstrations.Losses(
+    losses: Any = demonstrations.Losses(
         *(parts + more for more in range(4)), steps=parts * 0 + 10, traps=parts, trap_right=parts + 4,
         trapped=parts * 0 + 2,
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_each_mean_has_its_own_count():
     found = engine.metrics(dataclasses.replace(report(), losses=losses), step=7)
     assert found["traps"] == pytest.approx(np.arange(12).sum() / 120)
     assert found["trap_right"] == pytest.approx((np.arange(12) + 4).sum() / 24)
-    none = dataclasses.replace(losses, trapped=parts * 0)
+    none: Any = dataclasses.replace(losses, trapped=parts * 0)
     assert np.isnan(engine.metrics(dataclasses.replace(report(), losses=none), step=7)["trap_right"])
 
 

@@ -90,7 +90,7 @@ def test_a_run_trains_on_some_compositions_and_is_tested_on_the_others():
     config = dataclasses.replace(
         binding_claims.composed_base("transformer", 8), batch_size=4, eval_batch_size=10
     )
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, train=3, test=2))
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, train=3, test=2, validation=1))
     config.validate()
     source = config.data.open()
     batches = train.training_batches(config, source)
@@ -98,9 +98,10 @@ def test_a_run_trains_on_some_compositions_and_is_tested_on_the_others():
     assert batches[0].source.shape in ((4, 64), (4, 104))
     tests = measures.test_batches(config, source, 0)
     assert {split: len(of_split.modules) for split, of_split in tests.items()} == {
-        "interpolate": 20, "extrapolate": 5,
+        "interpolate": 20, "extrapolate": 5, "validation": 20,
     }  # fmt: skip
     assert tests["extrapolate"].num_questions == 10
+    assert tests["validation"].num_questions == 20
 
 
 def test_composed_questions_exclude_others():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
+from experiments.mathematics import EXPERIMENT
 from experiments.mathematics.config import Config, DataConfig, ModelConfig, get_config
 from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
 from tp_transformer import mathematics
@@ -92,6 +94,19 @@ def test_the_model_has_the_attention_of_its_config(attention, chosen):
     assert dataclasses.replace(MODEL, attention=attention).make().attention_implementation == chosen
 
 
+def test_the_card_names_what_was_asked():
+    """Modules of the dataset, all of it, or questions of another kind."""
+    card = EXPERIMENT.card
+    assert card is not None
+    own = dataclasses.replace(small().data, questions="expressions", modules=())
+    assert card.title(small()) == "a TP-Transformer on numbers__place_value, numbers__is_factor"
+    assert card.title(get_config("paper")) == "a TP-Transformer on the whole dataset"
+    assert card.title(small(data=own)) == "a TP-Transformer on expressions"
+    describe: Any = card.data
+    assert "`experiments.mathematics.expressions` draws the questions" in describe(small(data=own))
+    assert "`mathematics-dataset` 1.0.1" in describe(small())
+
+
 def test_a_baseline_can_have_as_many_parameters():
     model = get_config("paper").model
     baseline = small(model=model, baseline=ModelConfig(name="transformer", filter_features=0)).for_baseline()
@@ -119,6 +134,8 @@ def test_a_baseline_can_have_as_many_parameters():
             with_data(buckets=("54x8", "36x8")),
             r"data.buckets: got \(54, 8\) before \(36, 8\), expected increasing",
         ),
+        (with_data(validation=-1), "data.validation: got -1, expected at least 0"),
+        (with_data(validation=150), "data.validation: got 150, expected less than data.train = 150"),
         (with_data(train=100), r"train: got 100, expected a nonnegative multiple of 3"),
         (with_data(extrapolation=("numbers__gcd",)), r"modules of extrapolate: got 'numbers__gcd', expected"),
         (with_model(name="lstm"), r"model.name: got 'lstm', expected one of 'tp_transformer', 'transformer'"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ import pytest
 
 from experiments import runtime
 from experiments.mathematics import evaluate, evaluation_set, figures, load, measures
+from experiments.mathematics.config import ModelConfig
 from experiments.runtime import torch_files
 from tests.experiments.mathematics.small import MODEL, talkative
-from tests.tp_transformer.small import draw
+from tests.tp_transformer.small import draw, shapes
 from tp_transformer import convert, mathematics
 from tp_transformer.evaluation import Scores, Share, exact_match
 
@@ -47,7 +49,7 @@ def start(weights, monkeypatch):
     """Runs the program with flags."""
 
     def run(out, **given):
-        flags = {"weights": str(weights), "out": str(out), "data": None, "modules": list(MODULES)}
+        flags = {"weights": [str(weights)], "out": str(out), "data": None, "modules": list(MODULES)}
         flags |= {"splits": [], "questions": 12, "batch_size": 5, "beams": 1, "step": None, "num_heads": 2}
         flags |= {"processes": 1, **given}
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**flags))
@@ -106,8 +108,17 @@ def test_scores_are_those_of_answers_as_text(start, by_rule, weights, tmp_path, 
     assert f"3 modules of 500 questions, SHA-256 {found}, ok" in printed
     text = (tmp_path / "out" / "table.md").read_text()
     assert text in printed
+    asked = evaluation_set.digest_of_all(
+        {(line["split"], line["module"]): line["questions_sha256"] for line in lines}
+    )
+    assert text.startswith(
+        "Exact match on 12 evenly spaced questions per module of the fixed evaluation set, 3 modules "
+        f"(SHA-256 {asked}), decoded greedily.\n\n|  | param"
+    )
     assert "| 0 of 2 |" in text
     assert "Saxton" not in text  # the paper's rows are of all modules
+    assert "published" not in text
+    assert not any("note" in line for line in lines)
     assert (tmp_path / "out" / "accuracy_interpolate.png").is_file()
     assert (tmp_path / "out" / "accuracy_extrapolate.png").is_file()
 
@@ -210,11 +221,12 @@ def test_beams_and_published_files(start, weights, tmp_path):
         start(tmp_path / "b", data=str(data), modules=["measurement__conversion"], splits=["extrapolate"])
 
 
-def test_mistakes_are_reported_before_anything_is_drawn(start, tmp_path):
+def test_mistakes_are_reported_before_anything_is_drawn(start, weights, tmp_path):
     for flags, message in (
         ({"modules": ["numbers__gdc"]}, "got 'numbers__gdc', expected a known name such as numbers__gcd"),
         ({"splits": ["interpolation"]}, "splits: got 'interpolation', expected .*interpolate"),
-        ({"weights": str(tmp_path)}, "not a run of experiments.mathematics"),
+        ({"weights": [str(weights), str(weights)]}, "got the names model, model, expected different"),
+        ({"weights": [str(tmp_path)]}, "not a run of experiments.mathematics"),
         ({"data": str(tmp_path)}, "directory: got"),
         ({"step": 3}, "got step 3, expected none"),
     ):
@@ -254,7 +266,8 @@ def test_the_table_is_that_of_the_paper(weights):
             "extrapolate", {name: Share(499, 500) for name in mathematics.EXTRAPOLATION_MODULES}
         ),
     }
-    rows = evaluate.table(load.load(weights), "mine", every).splitlines()
+    trained = load.load(weights)
+    rows = evaluate.table([evaluate.row(trained, "mine", every)], complete=True).splitlines()
     assert rows[2] == (
         "| mine | 0.00734M |  | 80.00% (79.53% to 80.46%) | 0 of 56 | 99.80% (99.67% to 99.88%) | 15 of 15 |"
     )
@@ -263,7 +276,69 @@ def test_the_table_is_that_of_the_paper(weights):
     uneven = {
         "interpolate": Scores("interpolate", {"numbers__gcd": Share(1, 2), "numbers__lcm": Share(1, 4)})
     }
-    assert "| 37.50% | 0 of 2 |" in evaluate.table(load.load(weights), "mine", uneven)
+    assert evaluate.row(trained, "mine", uneven)[3:] == ["37.50%", "0 of 2", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("total", "changes", "begins", "differs"),
+    [
+        (500, {}, "500 questions per module of the fixed evaluation set, 71 modules (SHA-256 ", True),
+        (
+            10,
+            {"questions": 10},
+            "10 evenly spaced questions per module of the fixed evaluation set, 71",
+            True,
+        ),
+        (10_000, {"data": "v1"}, "10,000 questions per module of the folder of --data, 71 modules", False),
+        (10_000, {"data": "v1", "beams": 4}, "10,000 questions per module of the folder of --data, 71", True),
+        (9, {"data": "v1"}, "9 questions per module of the folder of --data, 71", True),
+    ],
+)
+def test_the_caption_says_what_was_asked_and_how_it_differs_from_the_paper(total, changes, begins, differs):
+    given: dict[str, Any] = {"questions": 0, "beams": 1, **changes}
+    settings = evaluate.Settings("", {}, "", (), batch_size=1, **given)
+    lines = [
+        {"split": split, "module": name, "total": total, "questions_sha256": f"{index:064}"}
+        for index, (split, name) in enumerate(evaluation_set.keys())
+    ]
+    text = evaluate.caption(lines, settings)
+    assert text.startswith(f"Exact match on {begins}")
+    assert ("with 4 beams." if "beams" in changes else "decoded greedily.") in text
+    other = "The paper's are the 10,000 published questions per module, decoded greedily."
+    assert (other in text) is differs
+    digests = {(line["split"], line["module"]): line["questions_sha256"] for line in lines}
+    assert evaluation_set.digest_of_all(digests) in text
+    assert other not in evaluate.caption(lines[:-1], settings)
+
+
+def test_several_weights_stand_next_to_each_other(start, by_rule, weights, tmp_path, capsys, monkeypatch):
+    """Each has a folder as if it were alone; its numbers are columns, and the bars are in one figure."""
+    released = mathematics.Vocabulary.released()
+    other = tmp_path / "theirs"
+    load.Trained(MODEL.make(released), draw(MODEL.make(released)), released).save_pretrained(other)
+    drawn, bars = [], figures.bars
+    monkeypatch.setattr(figures, "bars", lambda shares, **how: drawn.append([*shares]) or bars(shares, **how))
+    start(tmp_path / "alone", modules=["numbers__is_factor"])
+    start(tmp_path / "both", modules=["numbers__is_factor"], weights=[str(weights), str(other)])
+    captured, both = capsys.readouterr(), tmp_path / "both"
+    assert captured.err.count("are inferred") == 1
+    assert drawn == [["model"], ["model"], ["theirs"], ["model", "theirs"]]
+    assert (both / "accuracy_interpolate.png").is_file()
+    assert content(both / "model") == content(tmp_path / "alone")
+    text = (both / "table.md").read_text()
+    assert text in captured.out
+    assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
+        "", "---", "model", "theirs", "", "---", "interpolate/numbers__is_factor",
+    ]  # fmt: skip
+    right = [json.loads((both / name / "scores.jsonl").read_text())["right"] for name in ("model", "theirs")]
+    assert f"| interpolate/numbers__is_factor | {right[0] / 12:.2%} | {right[1] / 12:.2%} |" in text
+    # What is inferred is said where the numbers are.
+    assert text.endswith(f"\n\ntheirs: {released.note}\n")
+    line = json.loads((both / "theirs" / "scores.jsonl").read_text())
+    assert line["note"] == json.loads((both / "theirs" / "config.json").read_text())["note"] == released.note
+    assert released.note in (both / "theirs" / "table.md").read_text()
+    with pytest.raises(runtime.WorkdirError, match="another config"):
+        start(both, modules=["numbers__is_factor"])
 
 
 def test_bars_have_their_intervals():
@@ -286,22 +361,50 @@ def test_the_set_is_every_modules(weights):
     ]
 
 
+@pytest.fixture(scope="module")
+def every_question(tmp_path_factory):
+    """The folder of all 71 modules, drawn as the program draws them; takes a minute or two."""
+    folder = tmp_path_factory.mktemp("set") / evaluate.QUESTIONS
+    mathematics.generate(folder, evaluation_set.source(evaluation_set.keys()), show=False)
+    return folder
+
+
 @pytest.mark.slow
-def test_killed_twice_it_scores_the_authors_file_as_if_it_had_not_been(tmp_path):
-    """The program as a user starts it, with a file of the authors' names, shapes and 73 symbols."""
+def test_all_modules_are_drawn_as_recorded(every_question):
+    """Test of three modules that runs by default: `test_scores_are_those_of_answers_as_text`."""
+    source = mathematics.TextDirectory(every_question)
+    every = evaluation_set.keys()
+    digests = {key: evaluation_set.digest(source.questions(*key)) for key in every}
+    assert {len(source.questions(*key)) for key in digests} == {evaluation_set.QUESTIONS}
+    recorded = {
+        (split, name): of for split, names in evaluation_set.DIGESTS.items() for name, of in names.items()
+    }
+    assert {key: found[:32] for key, found in digests.items()} == recorded
+    assert evaluation_set.digest_of_all(digests) == evaluation_set.DIGEST
+
+
+@pytest.mark.slow
+def test_killed_twice_it_scores_the_authors_file_as_if_it_had_not_been(every_question, tmp_path):
+    """The program as a user starts it, on all 71 modules, with a file of the authors' names and shapes.
+
+    Parameters are random: 49 M, of 73 symbols. Questions are drawn beforehand, and compiled programs kept.
+    """
     vocabulary = mathematics.Vocabulary.released()
-    model = talkative(vocabulary, seed=4, boost=3.0, num_heads=8).model
-    torch_files.save(tmp_path / "best.pt", convert.to_torch(model, draw(model, seed=4)))
-    modules = [name for name, speed in mathematics.modules.SPEEDS.items() if speed > 8000]
+    model: Any = ModelConfig().make(vocabulary)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes(model))) == 49_178_624
+    torch_files.save(tmp_path / "best.pt", convert.to_torch(model, draw(model, scale=0.05)))
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    options = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
 
     def command(out):
+        if not (tmp_path / out).exists():
+            shutil.copytree(every_question, tmp_path / out / evaluate.QUESTIONS)
         program = [sys.executable, "-m", "experiments.mathematics.evaluate", f"--weights={tmp_path}/best.pt"]
-        return [*program, f"--out={tmp_path / out}", f"--modules={','.join(modules)}", "--batch_size=20"]
+        return [*program, f"--out={tmp_path / out}", "--questions=1", "--batch_size=1"]
 
-    options = {"cwd": ROOT, "env": {**os.environ, "JAX_PLATFORMS": "cpu"}, "text": True}
     whole = subprocess.run(command("whole"), capture_output=True, timeout=900, check=True, **options)
     assert "inferred" in whole.stderr
-    for answers in (1, 3):
+    for answers in (20, 50):
         process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, **options)
         while len(list((tmp_path / "killed" / "answers").glob("*.jsonl"))) <= answers:
             assert process.poll() is None
@@ -310,4 +413,6 @@ def test_killed_twice_it_scores_the_authors_file_as_if_it_had_not_been(tmp_path)
         process.wait()
     subprocess.run(command("killed"), capture_output=True, timeout=900, check=True, **options)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
-    assert len(content(tmp_path / "whole")) == len(modules) + 3
+    lines = (tmp_path / "whole" / "scores.jsonl").read_text().splitlines()
+    assert [(line["split"], line["module"]) for line in map(json.loads, lines)] == evaluation_set.keys()
+    assert "| TP-Transformer (Schlag et al.) | 49.2M |" in (tmp_path / "whole" / "table.md").read_text()

@@ -149,7 +149,7 @@ def test_the_picture_of_roles_has_what_clusters_say(monkeypatch):
     trained, source = talkative(mathematics.DEFAULT), config.data.open()
     model, params = trained.model, trained.params
     assert isinstance(model, TPTransformer)
-    figure = figures.of_roles(config, model, params, source, "numbers__is_factor")
+    figure = figures.of_roles(config, model, params, source, ["numbers__is_factor"])
     assert figure is not None
     questions = [pair.question for pair in source.questions("interpolate", "numbers__is_factor")]
     some = _sampled(questions, 8)
@@ -162,7 +162,7 @@ def test_the_picture_of_roles_has_what_clusters_say(monkeypatch):
     title = " ".join(figure.axes[0].get_title(loc="left").split())
     assert f"3 clusters of 8 questions, {1 - clusters.inertia / clusters.total:.0%} of" in title
     config.role_clusters = 10_000
-    assert figures.of_roles(config, model, params, source, "numbers__is_factor") is None
+    assert figures.of_roles(config, model, params, source, ["numbers__is_factor"]) is None
     given = []
 
     def clustered(*_, **chosen):
@@ -171,7 +171,7 @@ def test_the_picture_of_roles_has_what_clusters_say(monkeypatch):
 
     monkeypatch.setattr(figures.roles, "cluster_roles", clustered)
     config = small(seed=5, role_head=1)
-    assert figures.of_roles(config, model, params, source, "numbers__is_factor") is None
+    assert figures.of_roles(config, model, params, source, ["numbers__is_factor"]) is None
     assert given == [{"head": 1, "k": 3, "seed": 5}]
 
 

@@ -92,6 +92,8 @@ def test_an_exported_model_is_described():
         "kind": "characters", "input": "source", "output": "tokens", "characters": "0123456789+",
         "pad": 2, "start": 0, "end": 3, "first": 4,
     }  # fmt: skip
+    released = mathematics.Vocabulary.released()
+    assert load.describe_characters(released)["note"] == released.note
 
 
 def test_a_converted_file_is_a_folder_with_the_same_model(tmp_path, monkeypatch, capsys):

@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from experiments.mathematics import measures, train
 from experiments.mathematics.load import Trained
 from tests.experiments.mathematics.small import small, talkative, with_data
 from tp_transformer import beam_search, mathematics
+from tp_transformer.mathematics.sources import Listed
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -125,10 +127,70 @@ def test_a_sample_is_evenly_spaced_and_never_more_than_there_is():
         assert list(measures.Sampled(source, count).questions("interpolate", "numbers__is_factor")) == whole
 
 
+def test_held_back_questions_are_measured_and_never_trained_on():
+    """Evenly spaced, so of all levels."""
+    config = with_data(validation=50)
+    source, modules = config.data.open(), config.data.modules
+    held = measures.test_batches(config, source, 0)[measures.VALIDATION]
+    assert (held.modules, held.num_questions) == (modules, 100)
+    texts = [held.question(index).question for index in range(100)]
+    whole = {name: list(source.questions("train", name)) for name in modules}
+    assert texts == [pair.question for name in modules for pair in whole[name][::3]]
+    batches = train.training_batches(config, source)
+    asked = [batches.question(index) for index in range(batches.num_questions)]
+    assert asked == [pair for name in modules for pair in whole[name] if pair.question not in texts]
+    assert len(measures.test_batches(config, source, 4)[measures.VALIDATION]) == 2
+    kept = measures.held_back(config, source)
+    assert list(kept.questions("interpolate", modules[0])) == list(
+        source.questions("interpolate", modules[0])
+    )
+    assert kept.modules("interpolate") == kept.modules(measures.VALIDATION) == source.modules("train")
+    commonest = measures.commonest_answers(config, source)
+    for name in modules:
+        counts = collections.Counter(pair.answer for pair in kept.questions("train", name))
+        assert counts[commonest[name]] == max(counts.values())
+    assert measures.held_back(with_data(), source) is source
+
+
+def test_a_text_that_is_held_back_is_not_trained_on_elsewhere():
+    class Twice:
+        def modules(self, split):
+            return ("own",)
+
+        def questions(self, split, module):
+            return Listed(mathematics.Question(f"{number % 6}", f"{number}") for number in range(12))
+
+    kept = measures.HeldBack(Twice(), "train", 2)
+    assert [pair.question for pair in kept.questions(measures.VALIDATION, "own")] == ["0", "0"]
+    kept = measures.HeldBack(Twice(), "train", 3)
+    assert [pair.answer for pair in kept.questions(measures.VALIDATION, "own")] == ["0", "4", "8"]
+    assert [pair.answer for pair in kept.questions("train", "own")] == ["1", "3", "5", "7", "9", "11"]
+    assert len(kept.questions("interpolate", "own")) == 12
+
+
 def test_test_questions_longer_than_those_trained_on_have_room():
     assert measures.with_room(((36, 8), (54, 8))) == ((36, 8), (54, 8), (162, 32))
     assert measures.with_room(mathematics.BUCKETS) == mathematics.BUCKETS
     assert measures.with_room(((54, 8), (100, 33), (163, 8), (300, 40))) == ((54, 8), (162, 32))
+
+
+def test_bits_are_those_of_the_right_answers():
+    """Per symbol of each module's answers with their ends, whatever the batches."""
+    config = small()
+    model, source = config.model.make(), config.data.open()
+    params = train.make_init(model)(jax.random.key(0))
+    found = measures.bits(model, params, measures.test_batches(config, source, 5))
+    for split, names in config.data.test_modules(source).items():
+        assert list(found[split]) == list(names)
+        for name in names:
+            lost = count = 0.0
+            for question in measures.Sampled(source, 5).questions(split, name):
+                asked, answer = (mathematics.DEFAULT.encode(text)[None] for text in question)
+                scores = measures.logits(model, params, jnp.asarray(asked), jnp.asarray(answer[:, :-1]))
+                log = jax.nn.log_softmax(scores)[0]
+                lost -= float(log[np.arange(len(log)), answer[0, 1:]].sum()) / np.log(2)
+                count += len(log)
+            assert found[split][name] == pytest.approx(lost / count, rel=1e-4)
 
 
 def test_a_model_without_an_end_symbol_cannot_be_measured():

@@ -267,3 +267,13 @@ def test_the_preset_quick_learns(tmp_path):
         share = always[module]["right"] / always[module]["total"]
         assert entry["right"] / entry["total"] > share + 0.15, module
         assert entry["interval"][0] > share, module
+
+
+@pytest.mark.slow
+def test_a_run_measures_the_questions_that_it_holds_back(tmp_path):
+    """During training and at the end, and draws them; `test_measures` shows that they are not trained on."""
+    result = train.main(with_data(validation=6), workdir=tmp_path)["tp_transformer"]
+    assert {of["total"] for of in result.results["validation"]["modules"].values()} == {6}
+    assert {"eval/validation", "eval/interpolate"} < set(result.metrics)
+    assert set(result.results["commonest_answer"]) == {"interpolate", "validation"}
+    assert (tmp_path / "accuracy_validation.png").is_file()

@@ -364,8 +364,10 @@ def test_data_reach_the_config_and_not_the_declaration(tmp_path):
     def with_data(config, folder):
         return dataclasses.replace(config, optimizer=folder.name)
 
-    comparison = claimed.comparison(with_data=with_data)
-    with pytest.raises(ValueError, match="data: got None, expected the folder"):
+    comparison = claimed.comparison(with_data=with_data, data_command="make data")
+    with pytest.raises(
+        ValueError, match=r"data: got None, expected the folder of its data \(made by make data\)"
+    ):
         claimed.run(comparison, tmp_path)
     claimed.run(comparison, tmp_path, data=Path("a/sgd"), seeds=[0])
     configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/*/config.json")]

@@ -110,3 +110,11 @@ def test_frozen():
         DEFAULT.pad = 5  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
         DEFAULT.ids[0] = 3
+
+
+def test_rows_in_another_vocabulary_are_those_of_the_same_symbols():
+    """An id that is no symbol, and a character that the other lacks, have none."""
+    ours, other = Vocabulary("abc", pad=3, start=0, end=1, first=4), Vocabulary("cxa", pad=0, start=1, end=2)
+    assert ours.rows_in(other).tolist() == [1, 2, -1, 0, 5, -1, 3]
+    assert ours.rows_in(ours).tolist() == [0, 1, -1, 3, 4, 5, 6]
+    assert DEFAULT.rows_in(Vocabulary.released()).tolist() == list(range(1, 73))
