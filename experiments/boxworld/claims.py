@@ -261,13 +261,6 @@ PARTS = Comparison(
             measure="fraction of 5,100 fresh boards solved within 400 steps",
             value="solved",
         ),
-        Claim(
-            id="boxworld.imitation_parts.traps",
-            claim="and how often it opens a trap",
-            measure="fraction of 5,100 fresh boards on which the bridge is opened",
-            value="died",
-            higher_is_better=False,
-        ),
     ),
     models=tuple(map(_without, _PARTS)),
     measure=measure_imitation,
