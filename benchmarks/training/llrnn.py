@@ -22,7 +22,7 @@ PRESETS = ("authors_copy", "authors_variable_pattern_1", "copy", "word_problem",
 
 def cases() -> dict[str, tuple[str, llrnn.Config]]:
     """Returns the presets' configs."""
-    configs = {name: llrnn.get_config(name) for name in PRESETS}
+    configs: dict[str, Any] = {name: llrnn.get_config(name) for name in PRESETS}
     return {
         f"{name}, {config.cell.name} {config.cell.features}": ("float32", config)
         for name, config in configs.items()

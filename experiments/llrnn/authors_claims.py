@@ -41,9 +41,9 @@ _REPORTED = {
 
 def _config(task: str, name: str) -> Any:
     config = alone(f"authors_{task}")
-    # Without a gate between direct and computed control, the authors found the Pattern NTM not to train.
-    direct = True if name == PATTERN else config.cell.direct
-    return dataclasses.replace(config, cell=dataclasses.replace(config.cell, name=CELLS[name], direct=direct))
+    # With a gate between direct and computed control, the default: without it, the authors found the Pattern
+    # NTM not to train.
+    return dataclasses.replace(config, cell=config.cell.as_variant(CELLS[name]))
 
 
 def _steps(config: Any, seconds: float) -> int:

@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from experiments.llrnn.claims import alone, measure
-from experiments.llrnn.parts import CellConfig, EncoderConfig, TaskOptions
+from experiments.llrnn.encoders import EncoderConfig
+from experiments.llrnn.parts import CellConfig, TaskOptions
 from experiments.runtime.claims import Claim, Comparison, Model, Run
 
 STEPS = 3000
@@ -61,11 +62,11 @@ def _task(task: str, sizes: Sizes, moves: bool, reaches: bool) -> Comparison:
     )
 
     def of_cell(name: str, features: int, **fields: Any) -> Any:
-        return dataclasses.replace(plain, cell=CellConfig(name=name, features=features, **fields))
+        return dataclasses.replace(plain, cell=CellConfig.of(name, features=features, **fields))
 
     memory = {"memory_size": 128, "memory_width": 8}
     of_tape = {**memory, "empty_symbols": 2} if moves else memory
-    encoder = EncoderConfig("transformer", 16, layers=2, heads=2, hidden=sizes.transformer)
+    encoder = EncoderConfig.of("transformer", 16, layers=2, heads=2, hidden=sizes.transformer)
     configs = {
         "Tape-RNN": of_cell("tape_rnn", sizes.tape, **of_tape),
         "Stack-RNN": of_cell("stack_rnn", 65, **memory),
@@ -147,7 +148,7 @@ _PUBLISHED = dataclasses.replace(
     alone("length_generalization"),
     task="modular_arithmetic",
     task_options=TaskOptions(test_lengths=(40, 100, 500)),
-    cell=CellConfig(name="lstm", features=128),
+    cell=CellConfig.of("lstm", features=128),
     batch_size=64,
     lr=2e-3,
     steps=20_000,

@@ -8,7 +8,8 @@ import numpy as np
 
 from experiments import runtime
 from experiments.llrnn.config import Config, get_config
-from experiments.llrnn.parts import CellConfig, EncoderConfig
+from experiments.llrnn.encoders import EncoderConfig
+from experiments.llrnn.parts import CellConfig
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
 
 RATES = ({"lr": 3e-3}, {"lr": 1e-2}, {"lr": 3e-2})
@@ -30,12 +31,12 @@ def measure(run: Run) -> dict[str, Any]:
 def alone(preset: str, cell: CellConfig | None = None) -> Config:
     """Returns a preset without its baseline, with another cell if one is given."""
     config = get_config(preset)
-    return dataclasses.replace(config, cell=cell or config.cell, baseline=CellConfig(name="none"))
+    return dataclasses.replace(config, cell=cell or config.cell, baseline=CellConfig())
 
 
 def _lstm(preset: str, features: int, parameters: int, steps: int, exception: str = "") -> Model:
     name = f"LSTM, {features} features"
-    config = alone(preset, CellConfig(name="lstm", features=features))
+    config = alone(preset, CellConfig.of("lstm", features=features))
     return Model(name, config, parameters, steps, search=RATES, exception=exception)
 
 
@@ -216,9 +217,9 @@ def _by_updates(title: str, length: int, runs: Mapping[str, Sequence[Line]]) -> 
 
 
 _LARGER_ENCODERS = {
-    "LSTM, larger": EncoderConfig("lstm", 96),
-    "Transformer, larger": EncoderConfig("transformer", 72, heads=4, hidden=144),
-    "MLP to operator, larger": EncoderConfig("mlp_operator", 32, hidden=128, operators=70),
+    "LSTM, larger": EncoderConfig.of("lstm", 96),
+    "Transformer, larger": EncoderConfig.of("transformer", 72, heads=4, hidden=144),
+    "MLP to operator, larger": EncoderConfig.of("mlp_operator", 32, hidden=128, operators=70),
 }
 
 
@@ -308,15 +309,15 @@ LEARNED_COUPLING = _learned_coupling(
     "g^k in S5, what k means is learned; 48 of 144 pairs (k, g) held out",
     8_220,
     {
-        "LSTM": (EncoderConfig("lstm", 22, state=23), 8_202),
+        "LSTM": (EncoderConfig.of("lstm", 22, state=23), 8_202),
         "NTM, content-addressed": (
-            EncoderConfig("content_ntm", 20, state=19, memory_size=16, memory_width=8),
+            EncoderConfig.of("content_ntm", 20, state=19, memory_size=16, memory_width=8),
             8_228,
         ),
-        "Transformer": (EncoderConfig("transformer", 16, layers=2, heads=2, hidden=50), 8_204),
-        "full-matrix RNN": (EncoderConfig("full_matrix", 18, state=16), 8_296),
-        "DeltaProduct": (EncoderConfig("delta_product", 22, heads=2, hidden=36), 8_245),
-        "MLP to operator": (EncoderConfig("mlp_operator", 24, state=16, hidden=24, operators=12), 8_124),
+        "Transformer": (EncoderConfig.of("transformer", 16, layers=2, heads=2, hidden=50), 8_204),
+        "full-matrix RNN": (EncoderConfig.of("full_matrix", 18, state=16), 8_296),
+        "DeltaProduct": (EncoderConfig.of("delta_product", 22, heads=2, hidden=36), 8_245),
+        "MLP to operator": (EncoderConfig.of("mlp_operator", 24, state=16, hidden=24, operators=12), 8_124),
     },
     (98_040, 95_664, 90_942),
 )
@@ -331,15 +332,15 @@ COMPOSED_COUPLING = _learned_coupling(
     "(b a^m)^n in S5, what m and n mean is learned; 128 of 576 steps (m, n, a, b) held out",
     5_144,
     {
-        "LSTM": (EncoderConfig("lstm", 12, state=22), 5_168),
+        "LSTM": (EncoderConfig.of("lstm", 12, state=22), 5_168),
         "NTM, content-addressed": (
-            EncoderConfig("content_ntm", 14, state=14, memory_size=16, memory_width=8),
+            EncoderConfig.of("content_ntm", 14, state=14, memory_size=16, memory_width=8),
             5_148,
         ),
-        "Transformer": (EncoderConfig("transformer", 12, layers=2, heads=2, hidden=38), 5_104),
-        "full-matrix RNN": (EncoderConfig("full_matrix", 12, state=15), 5_109),
-        "DeltaProduct": (EncoderConfig("delta_product", 16, heads=2, hidden=32), 5_172),
-        "MLP to operator": (EncoderConfig("mlp_operator", 20, state=12, hidden=16, operators=10), 5_146),
+        "Transformer": (EncoderConfig.of("transformer", 12, layers=2, heads=2, hidden=38), 5_104),
+        "full-matrix RNN": (EncoderConfig.of("full_matrix", 12, state=15), 5_109),
+        "DeltaProduct": (EncoderConfig.of("delta_product", 16, heads=2, hidden=32), 5_172),
+        "MLP to operator": (EncoderConfig.of("mlp_operator", 20, state=12, hidden=16, operators=10), 5_146),
     },
     (97_080, 94_944, 90_622),
     ({"lr": 2e-2}, {"lr": 1e-2}, {"lr": 3e-3}),  # the first of those that fit all: starts succeed more often

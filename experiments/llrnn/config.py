@@ -15,8 +15,8 @@ import optax
 
 from experiments import runtime
 from experiments.llrnn import encoders, measures
-from experiments.llrnn.encoders import Model
-from experiments.llrnn.parts import NONE, CellConfig, EncoderConfig, TaskOptions, set_fields
+from experiments.llrnn.encoders import EncoderConfig, Model
+from experiments.llrnn.parts import NONE, NTM, CellConfig, TaskOptions, set_fields
 from experiments.runtime.restarts import RestartsConfig
 from llrnn import model as models
 from llrnn import tasks
@@ -74,9 +74,9 @@ class Config(RestartsConfig):
 
     task: str = "copy"
     task_options: TaskOptions = dataclasses.field(default_factory=TaskOptions)
-    cell: CellConfig = dataclasses.field(default_factory=CellConfig)
+    cell: CellConfig = dataclasses.field(default_factory=NTM)
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    baseline: CellConfig = dataclasses.field(default_factory=lambda: CellConfig(name=NONE))
+    baseline: CellConfig = dataclasses.field(default_factory=CellConfig)
     baseline_lr: float = 0.0
     optimizer: Optimizer = "adam"
     lr: float = 1e-3
@@ -151,8 +151,8 @@ class Config(RestartsConfig):
     def make_model(self, task: tasks.Task) -> Model:
         """Builds the cell, or the encoder in its place, and a read-out with the task's number of outputs."""
         if self.has_encoder:
-            encoder = encoders.make(**set_fields(self.encoder))
-            return encoders.EncodedModel(encoder, self.encoder.features, task.num_outputs)
+            encoder: Any = self.encoder
+            return encoders.EncodedModel(encoder.make(), encoder.features, task.num_outputs)
         return models.RecurrentModel(
             self.cell.make(), task.num_outputs, hidden_outputs=self.hidden_outputs or None, unroll=self.unroll
         )
@@ -185,7 +185,7 @@ class Config(RestartsConfig):
             self.from_scratch(),
             cell=self.baseline,
             encoder=EncoderConfig(),
-            baseline=CellConfig(name=NONE),
+            baseline=CellConfig(),
             lr=self.baseline_lr or self.lr,
             table_lr=0.0,
             entropy=0.0,
@@ -199,8 +199,7 @@ class Config(RestartsConfig):
 
 def _ntm(features: int, memory_size: int, memory_width: int, **fields: Any) -> CellConfig:
     """Returns the config of the authors' Neural Turing Machine."""
-    return CellConfig(
-        name="ntm",
+    return NTM(
         features=features,
         activation="tanh",
         memory_size=memory_size,
@@ -224,10 +223,10 @@ def quick() -> Config:
     """
     return Config(
         task="group_powers",
-        cell=CellConfig(
-            name="higher_order", features=32, update="linear", normalize=True, coupling="given", max_power=7
+        cell=CellConfig.of(
+            "higher_order", features=32, update="linear", normalize=True, coupling="given", max_power=7
         ),
-        baseline=CellConfig(name="lstm", features=128),
+        baseline=CellConfig.of("lstm", features=128),
         baseline_lr=3e-3,
         lr=1e-2,
         batch_size=128,
@@ -248,7 +247,7 @@ def copy() -> Config:
         task="copy",
         task_options=TaskOptions(train_lengths=(1, 10), test_lengths=(10, 20, 40)),
         cell=_ntm(64, 64, 12),
-        baseline=CellConfig(name="lstm", features=64),
+        baseline=CellConfig.of("lstm", features=64),
         lr=5e-3,
         batch_size=64,
         steps=2500,
@@ -264,7 +263,7 @@ def word_problem() -> Config:
     The cell is linear in the state and normalized, h' = Z h / |Z h|, and trained as in `quick`. Reaches
     accuracy 1.00 at length 256 in about 45 s on two CPU cores. The baseline is an LSTM.
     """
-    cell = CellConfig(name="second_order", features=32, update="linear", normalize=True)
+    cell = CellConfig.of("second_order", features=32, update="linear", normalize=True)
     return dataclasses.replace(quick(), task="word_problem", cell=cell, eval_every=400)
 
 
@@ -281,8 +280,8 @@ def learned_coupling() -> Config:
     return Config(
         task="group_powers",
         task_options=TaskOptions(operators=24, powers=6, held_out=48),
-        cell=CellConfig(
-            name="higher_order",
+        cell=CellConfig.of(
+            "higher_order",
             features=16,
             update="linear",
             normalize=True,
@@ -319,8 +318,8 @@ def learned_coupling_composed() -> Config:
         task_options=TaskOptions(
             powers=4, operators=6, held_out=128, train_lengths=(1, 4), test_lengths=(8, 16, 32)
         ),
-        cell=CellConfig(
-            name="proof",
+        cell=CellConfig.of(
+            "proof",
             features=16,
             normalize=True,
             temperature=0.3,

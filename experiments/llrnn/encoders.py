@@ -3,77 +3,156 @@
 Axis letters: B sequences, T time steps, I input features, D features, O outputs.
 """
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from experiments import baselines
+from experiments import baselines, runtime
 from llrnn import cells
-from llrnn.model import RecurrentModel, RecurrentOutput, call, fields_of
+from llrnn.model import RecurrentModel, RecurrentOutput
 
 
-def _transformer(
-    features: int, layers: int = 2, heads: int = 4, hidden: int | None = None
-) -> baselines.Transformer:
-    """Pre-LN, causal, with rotary positions, which are defined at any length."""
-    hidden = 4 * features if hidden is None else hidden
-    return baselines.Transformer(layers, heads, hidden, positions="rotary", causal=True)
+@dataclasses.dataclass
+class EncoderConfig(runtime.Variant):
+    """A baseline of `experiments.baselines` in place of the cell, one of the classes below by name.
 
-
-def _lstm(features: int, state: int, layers: int = 1) -> baselines.RecurrentEncoder:
-    return baselines.LSTM(state, layers)
-
-
-def _full_matrix(features: int, state: int, column_norm: float | None = None) -> baselines.RecurrentEncoder:
-    return baselines.RecurrentEncoder(baselines.FullMatrixCell(state, column_norm))
-
-
-def _delta_product(
-    features: int, layers: int = 1, heads: int = 4, hidden: int | None = None, steps: int = 2
-) -> baselines.RecurrentEncoder:
-    """Residual blocks, as published; each head has D / heads features."""
-    if heads < 1 or features % heads:
-        raise ValueError(f"encoder.heads: got {heads}, expected a divisor of encoder.features = {features}")
-    cell = baselines.DeltaProductCell(heads, features // heads, steps)
-    return baselines.RecurrentEncoder(cell, layers, 4 * features if hidden is None else hidden)
-
-
-def _content_ntm(
-    features: int, state: int, memory_size: int = 32, memory_width: int = 16
-) -> baselines.RecurrentEncoder:
-    return baselines.RecurrentEncoder(baselines.ContentNTMCell(state, memory_size, memory_width))
-
-
-def _mlp_operator(
-    features: int, state: int, hidden: int = 64, operators: int = 24
-) -> baselines.RecurrentEncoder:
-    return baselines.RecurrentEncoder(baselines.MLPOperatorCell(state, operators, hidden))
-
-
-ENCODERS: dict[str, Callable[..., nn.Module]] = {
-    "transformer": _transformer,
-    "lstm": _lstm,
-    "full_matrix": _full_matrix,
-    "delta_product": _delta_product,
-    "content_ntm": _content_ntm,
-    "mlp_operator": _mlp_operator,
-}
-"""Encoders by name; their arguments are the fields of `experiments.llrnn.parts.EncoderConfig`."""
-
-
-def make(name: str, features: int, **options: Any) -> nn.Module:
-    """Returns the encoder `name`, a key of `ENCODERS`.
-
-    Raises:
-        ValueError: the name is unknown, the encoder has no such option, or a size does not fit.
+    Attributes:
+        name: "none" for a cell.
     """
-    if name not in ENCODERS:
-        raise ValueError(f"encoder.name: got {name!r}, expected one of {', '.join(map(repr, ENCODERS))}")
-    if "state" in fields_of(ENCODERS[name]):
-        options.setdefault("state", features)
-    return call(ENCODERS[name], f"encoder {name}", features=features, **options)
+
+    def make(self) -> nn.Module:
+        """Builds the encoder; raises ValueError for the name "none" and for a size that does not fit."""
+        raise ValueError(f"encoder.name: got {self.name!r}, expected the name of an encoder")
+
+
+@dataclasses.dataclass
+class _Encoder(EncoderConfig):
+    """A baseline with an embedding of the tokens.
+
+    Attributes:
+        features: of the embedded tokens and of the layers' outputs.
+    """
+
+    features: int = 64
+
+
+@dataclasses.dataclass
+class Transformer(_Encoder):
+    """Pre-LN, causal, with rotary positions, which are defined at any length.
+
+    Attributes:
+        hidden: width of the feed-forward blocks; 4 `features` by default.
+    """
+
+    name: str = "transformer"
+    layers: int = 2
+    heads: int = 4
+    hidden: int | None = None
+
+    def make(self) -> nn.Module:
+        hidden = 4 * self.features if self.hidden is None else self.hidden
+        return baselines.Transformer(self.layers, self.heads, hidden, positions="rotary", causal=True)
+
+
+@dataclasses.dataclass
+class DeltaProduct(_Encoder):
+    """Residual blocks, as published; each head has D / heads features.
+
+    Attributes:
+        hidden: width of the feed-forward blocks; 4 `features` by default.
+        steps: Householder steps per token.
+    """
+
+    name: str = "delta_product"
+    layers: int = 1
+    heads: int = 4
+    hidden: int | None = None
+    steps: int = 2
+
+    def make(self) -> nn.Module:
+        if self.heads < 1 or self.features % self.heads:
+            raise ValueError(
+                f"encoder.heads: got {self.heads}, expected a divisor of encoder.features = {self.features}"
+            )
+        cell = baselines.DeltaProductCell(self.heads, self.features // self.heads, self.steps)
+        hidden = 4 * self.features if self.hidden is None else self.hidden
+        return baselines.RecurrentEncoder(cell, self.layers, hidden)
+
+
+@dataclasses.dataclass
+class _Stateful(_Encoder):
+    """A baseline with a state of another size.
+
+    Attributes:
+        state: features of the state; `features` by default.
+    """
+
+    state: int | None = None
+
+    @property
+    def _state(self) -> int:
+        return self.features if self.state is None else self.state
+
+
+@dataclasses.dataclass
+class LSTM(_Stateful):
+    name: str = "lstm"
+    layers: int = 1
+
+    def make(self) -> nn.Module:
+        return baselines.LSTM(self._state, self.layers)
+
+
+@dataclasses.dataclass
+class FullMatrix(_Stateful):
+    """The full-matrix RNN.
+
+    Attributes:
+        column_norm: bound, a p of `experiments.baselines.linear_rnn.bounded_columns`.
+    """
+
+    name: str = "full_matrix"
+    column_norm: float | None = runtime.added(None)
+
+    def make(self) -> nn.Module:
+        return baselines.RecurrentEncoder(baselines.FullMatrixCell(self._state, self.column_norm))
+
+
+@dataclasses.dataclass
+class ContentNTM(_Stateful):
+    """The NTM with addressing by content.
+
+    Attributes:
+        memory_size: locations.
+        memory_width: features of each.
+    """
+
+    name: str = "content_ntm"
+    memory_size: int = 32
+    memory_width: int = 16
+
+    def make(self) -> nn.Module:
+        cell = baselines.ContentNTMCell(self._state, self.memory_size, self.memory_width)
+        return baselines.RecurrentEncoder(cell)
+
+
+@dataclasses.dataclass
+class MLPOperator(_Stateful):
+    """An operator per token, a mixture that a perceptron gives.
+
+    Attributes:
+        hidden: width of the perceptron.
+        operators: operators that it mixes.
+    """
+
+    name: str = "mlp_operator"
+    hidden: int = 64
+    operators: int = 24
+
+    def make(self) -> nn.Module:
+        return baselines.RecurrentEncoder(baselines.MLPOperatorCell(self._state, self.operators, self.hidden))
 
 
 class EncodedModel(nn.Module):

@@ -1,10 +1,8 @@
-"""The parts of `config.Config`: a cell, a baseline in its place, and the task's options."""
+"""The parts of `config.Config`: a cell and the task's options; `encoders` has baselines in a cell's place."""
 
 import dataclasses
-import functools
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from absl import logging
 from flax import linen as nn
 
 from experiments import runtime
@@ -20,102 +18,151 @@ def set_fields(config: Any) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
 
 
-@functools.cache
-def _warn_once(text: str) -> None:
-    logging.warning("%s", text)
-
-
 @dataclasses.dataclass
-class CellConfig:
-    """Configures a recurrent cell by its name and fields; None keeps the cell's own default.
+class CellConfig(runtime.Variant):
+    """A recurrent cell, one of the classes below by its name in `llrnn.model.CELLS`, or "none".
 
-    `llrnn.cells` and `llrnn.memory` document the fields. Setting a field that the cell does not have is an
-    error. However, if the cell replaces the preset's (`--config.cell.name=lstm`), fields that it does not
-    have are ignored with a warning.
+    `llrnn.cells` and `llrnn.memory` document the fields, which have the cell's own defaults.
     """
-
-    name: str = "ntm"
-    features: int = 64
-    activation: Activation | None = None
-    # recurrent cells
-    update: str | None = None
-    normalize: bool | None = None
-    factors: int | None = None
-    coupling: str | None = None
-    max_power: int | None = None
-    temperature: float | None = runtime.added(None)
-    straight_through: bool | None = runtime.added(None)
-    scaled: bool | None = runtime.added(None)
-    # the cell of a proof, `llrnn.cells.cell_of_text`
-    proof: str | None = runtime.added(None)
-    inputs: tuple[str, ...] | None = runtime.added(None)
-    controller: tuple[int, ...] | None = runtime.added(None)
-    inside: tuple[int, ...] | None = runtime.added(None)
-    initial: tuple[str, ...] | None = runtime.added(None)
-    # memories
-    memory_size: int | None = None
-    memory_width: int | None = None
-    program_size: int | None = None
-    powers: tuple[int, ...] | None = None
-    program_powers: tuple[int, ...] | None = None
-    words: tuple[str, ...] | None = None
-    erase: bool | None = None
-    sharpen: bool | None = None
-    read: str | None = None
-    direct: bool | None = None
-    empty_symbols: int | None = runtime.added(None)
-
-    def __post_init__(self):
-        self._preset_name = self.name  # flags set attributes after construction
 
     def make(self) -> nn.RNNCellBase:
-        """Builds the cell; raises ValueError for an unknown name, activation or field."""
-        options = set_fields(self)
-        del options["name"]
-        if self.activation is not None:
-            runtime.one_of("cell.activation", self.activation, get_args(Activation))
-            options["activation"] = ACTIVATIONS[self.activation]
-        if self.name != self._preset_name:
-            known = models.cell_fields(self.name)
-            if left_out := sorted(set(options) - set(known)):
-                _warn_once(
-                    f"cell {self.name} has no fields {', '.join(left_out)}; ignoring the preset's values for "
-                    f"{self._preset_name}"
-                )
-            options = {name: value for name, value in options.items() if name in known}
-        return models.make_cell(self.name, **options)
+        """Builds the cell; raises ValueError for the name "none" and for a value that the cell refuses."""
+        options = dict(vars(self))
+        if "activation" in options:
+            options["activation"] = ACTIVATIONS[options["activation"]]
+        return models.make_cell(**options)
 
 
 @dataclasses.dataclass
-class EncoderConfig:
-    """Configures a baseline of `experiments.baselines` in place of the cell; None keeps its own default.
+class LSTM(CellConfig):
+    name: str = "lstm"
+    features: int = 64
 
-    Attributes:
-        name: one of `experiments.llrnn.encoders.ENCODERS`; "none" for a cell.
-        features: of the embedded tokens and of the layers' outputs.
-        state: features of the state of "lstm", "full_matrix", "content_ntm" and "mlp_operator"; `features` by
-            default.
-        layers: of "transformer", "lstm" and "delta_product".
-        heads: of "transformer" and "delta_product".
-        hidden: width of their feed-forward blocks, or of the perceptron of "mlp_operator".
-        steps: Householder steps per token of "delta_product".
-        column_norm: bound of "full_matrix", a p of `experiments.baselines.linear_rnn.bounded_columns`.
-        memory_size: locations of "content_ntm".
-        memory_width: features of each.
-        operators: operators that the perceptron of "mlp_operator" mixes.
-    """
 
-    name: str = runtime.added(NONE)
-    features: int = runtime.added(64)
-    state: int | None = runtime.added(None)
-    layers: int | None = runtime.added(None)
-    heads: int | None = runtime.added(None)
-    hidden: int | None = runtime.added(None)
-    steps: int | None = runtime.added(None)
-    column_norm: float | None = runtime.added(None)
-    memory_size: int | None = runtime.added(None)
-    memory_width: int | None = runtime.added(None)
-    operators: int | None = runtime.added(None)
+@dataclasses.dataclass
+class _Recurrent(CellConfig):
+    features: int = 64
+    activation: Activation = "relu"
+    update: str = "draft"
+    normalize: bool = False
+
+
+@dataclasses.dataclass
+class Elman(_Recurrent):
+    name: str = "elman"
+
+
+@dataclasses.dataclass
+class SecondOrder(_Recurrent):
+    name: str = "second_order"
+
+
+@dataclasses.dataclass
+class Multiplicative(_Recurrent):
+    name: str = "multiplicative"
+    factors: int | None = None
+
+
+@dataclasses.dataclass
+class HigherOrder(_Recurrent):
+    name: str = "higher_order"
+    coupling: str = "predicted"
+    max_power: int = 2
+    temperature: float = runtime.added(1.0)
+    straight_through: bool = runtime.added(False)
+    scaled: bool = runtime.added(False)
+
+
+@dataclasses.dataclass
+class Proof(CellConfig):
+    """The cell of a proof, `llrnn.cells.cell_of_text`."""
+
+    name: str = "proof"
+    features: int = 64
+    activation: Activation = "relu"
+    normalize: bool = False
+    temperature: float = 1.0
+    straight_through: bool = False
+    proof: str = r"\!x:!E. x"
+    inputs: tuple[str, ...] = ("x: input",)
+    controller: tuple[int, ...] | None = None
+    inside: tuple[int, ...] | None = None
+    initial: tuple[str, ...] | None = runtime.added(None)
+
+
+@dataclasses.dataclass
+class _Memory(CellConfig):
+    features: int = 64
+    activation: Activation = "relu"
+    memory_size: int = 64
+
+
+@dataclasses.dataclass
+class StackRNN(_Memory):
+    name: str = "stack_rnn"
+    memory_width: int = 8
+
+
+@dataclasses.dataclass
+class TapeRNN(_Memory):
+    name: str = "tape_rnn"
+    memory_width: int = 8
+    empty_symbols: int = runtime.added(1)
+
+
+@dataclasses.dataclass
+class _TuringMachine(_Memory):
+    erase: bool = False
+    sharpen: bool = False
+    read: str = "updated"
+
+
+@dataclasses.dataclass
+class NTM(_TuringMachine):
+    name: str = "ntm"
+    memory_width: int = 12
+    powers: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass
+class DihedralNTM(_TuringMachine):
+    name: str = "dihedral_ntm"
+    memory_width: int = 12
+    words: tuple[str, ...] = ("", "0", "1", "101")
+
+
+@dataclasses.dataclass
+class OperatorNTM(_TuringMachine):
+    name: str = "operator_ntm"
+    powers: tuple[int, ...] | None = None
+    max_power: int | None = None
+
+
+@dataclasses.dataclass
+class _Programmed(_TuringMachine):
+    memory_size: int = 128
+    memory_width: int = 20
+    program_size: int = 20
+    powers: tuple[int, ...] = (0, -1, 1)
+    direct: bool = True
+
+
+@dataclasses.dataclass
+class PatternNTM(_Programmed):
+    name: str = "pattern_ntm"
+    program_powers: tuple[int, ...] = (0, 1, 2)
+
+
+@dataclasses.dataclass
+class MultiplePatternNTM(PatternNTM):
+    name: str = "multiple_pattern_ntm"
+    words: tuple[str, ...] = ("0", "1")
+
+
+@dataclasses.dataclass
+class PolynomialNTM(_Programmed):
+    name: str = "polynomial_ntm"
+    max_power: int = 2
 
 
 @dataclasses.dataclass

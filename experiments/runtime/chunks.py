@@ -26,7 +26,8 @@ import jax
 
 from experiments.runtime import mesh, processes
 from experiments.runtime.config import RunConfig
-from experiments.runtime.workdir import added_defaults, config_dict, flatten, read_json
+from experiments.runtime.workdir import completed as completed_fields
+from experiments.runtime.workdir import config_dict, flatten, read_json
 
 TABLE = Path(__file__).with_name("chunks.json")
 CPUS = Path("/sys/devices/system/cpu")
@@ -105,7 +106,8 @@ def sizes_of(config: RunConfig) -> dict[str, Any]:
 
 def completed(sizes: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     """Returns the sizes of a line with the defaults of fields that configs were given since."""
-    return {name: value for name, value in added_defaults(config).items() if name in sizes_of(config)} | sizes
+    known = sizes.keys() | sizes_of(config).keys()
+    return {name: value for name, value in completed_fields(sizes, config).items() if name in known}
 
 
 def parameters(init: Callable[[jax.Array], Any]) -> int:

@@ -38,6 +38,49 @@ def added(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"added": True})
 
 
+@dataclasses.dataclass
+class Variant:
+    """A part of a config that is one of several dataclasses, each with fields of its own, by its `name`.
+
+    A direct subclass is the type of the config's field, and itself the variant "none". Its subclasses with a
+    default of `name` are the others; their fields are plain values. `--config.FIELD.name=NAME` replaces the
+    variant of a preset, see `as_variant`. `from_dict` leaves out fields of other variants, and None where it
+    stands for a default: both are in the records of runs from before each variant had its class.
+    """
+
+    variants: ClassVar[dict[str, type[Any]]]
+
+    name: str = added("none")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if Variant in cls.__bases__:
+            cls.variants = {"none": cls}
+        elif "name" in vars(cls):
+            cls.variants[cls.name] = cls
+
+    @classmethod
+    def of(cls, name: str, *values: Any, **fields: Any) -> Any:
+        """Returns the variant `name` with these values of its fields.
+
+        Raises:
+            ValueError: if no variant has that name; the message lists those that exist.
+        """
+        one_of("name", name, cls.variants)
+        return cls.variants[name](name, *values, **fields)
+
+    def as_variant(self, name: str) -> Any:
+        """Returns the variant `name` with the values of the fields that both have; raises as `of` does."""
+        other = self.of(name)
+        for field in _names(other) & _names(self) - {"name"}:
+            setattr(other, field, getattr(self, field))
+        return other
+
+
+def _names(config: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(config)}
+
+
 def check_logs(names: tuple[str, ...]) -> None:
     """Checks that logs are known, named once, and that their libraries are installed.
 
@@ -246,6 +289,8 @@ def check_types(config: Any, prefix: str = "") -> None:
         value, hint = getattr(config, field.name), hints[field.name]
         if choices := _choices(hint):
             one_of(f"{prefix}{field.name}", value, choices)
+        if isinstance(value, Variant):
+            one_of(f"{prefix}{field.name}.name", value.name, [type(value).name])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_types(value, f"{prefix}{field.name}.")
         elif not _fits(value, hint):
@@ -257,18 +302,28 @@ def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefi
     """Builds a (nested) config dataclass from parsed JSON; absent fields keep their defaults.
 
     Raises:
-        ValueError: for a field that does not exist, with its name after `prefix`.
+        ValueError: for a field or a `Variant` that does not exist, with its name after `prefix`.
     """
-    fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
-    if unknown := sorted(set(values) - set(fields)):
-        raise ValueError(f"config: got field {prefix + unknown[0]!r}, expected a field of {cls.__name__}")
-    hints = typing.get_type_hints(cls)
+    kind: Any = cls
+    known, is_variant = _names(kind), issubclass(kind, Variant)
+    if is_variant:
+        one_of(f"{prefix}name", name := values.get("name"), kind.variants)
+        known, kind = set[str]().union(*map(_names, kind.variants.values())), kind.variants[name]
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"config: got field {prefix + unknown[0]!r}, expected a field of {kind.__name__}")
+    hints = typing.get_type_hints(kind)
+    if is_variant:
+        values = {
+            name: value
+            for name, value in values.items()
+            if name in _names(kind) and (value is not None or _fits(None, hints[name]))
+        }
     found = {}
     for name, value in values.items():
         if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict):
             value = from_dict(typing.cast(type, hints[name]), value, f"{prefix}{name}.")
         found[name] = _tuples(value)
-    return cls(**found)
+    return kind(**found)
 
 
 def _tuples(value: Any) -> Any:

@@ -19,7 +19,7 @@ from absl import app, flags, logging
 import logic_zoo
 from experiments.runtime import chunks, memory, mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
-from experiments.runtime.config import LOGS, RunConfig
+from experiments.runtime.config import LOGS, RunConfig, Variant
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
@@ -48,6 +48,27 @@ class _SeveralParser(tuple_parser.TupleParser):
 config_flags.register_flag_parser_for_type(tuple, _SeveralParser())
 
 
+class _ConfigParser(config_file_parser.ConfigFileFlagParser):
+    """Reads a config and replaces the variants of its parts by those that a command line names."""
+
+    def __init__(self, argv: Sequence[str]):
+        super().__init__("config")
+        self._argv = argv
+
+    def parse(self, path: str) -> Any:
+        config, named = super().parse(path), {}
+        for argument, following in zip(self._argv, [*self._argv[1:], ""], strict=True):
+            if match := re.fullmatch(r"--?config\.(\w+)\.name(?:=(.*))?", argument):
+                named[match[1]] = following if match[2] is None else match[2]
+        for field, name in named.items():
+            if isinstance(part := getattr(config, field, None), Variant):
+                try:
+                    setattr(config, field, part.as_variant(name))
+                except ValueError as error:
+                    raise flags.Error(f"{field}.{error}") from error
+        return config
+
+
 def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoReturn:
     """Runs an experiment from the command line, then exits.
 
@@ -74,6 +95,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
             "a preset, or FILE.py:PRESET; set fields with --config.field=value",
             sys_argv=argv,
         )
+        values["config"].parser = _ConfigParser(argv)  # nothing is parsed yet, since argv has a --config
     flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
     flags.DEFINE_enum(
         "parallel",
@@ -225,14 +247,20 @@ def _without_shorthands(experiment: Experiment, argv: Sequence[str]) -> list[str
             raise flags.Error(f"{flag}: got no value, expected {flag}=VALUE")
         used |= field is not None
         found.append(f"--config.{field}={value}" if field else argument)
-    if used and not any(re.match(r"--?config(=|$)", argument) for argument in argv):
+    if used and not _names_a_config(argv):
         found.insert(1, f"--config={experiment.shorthands_preset}")
     return found
 
 
+def _names_a_config(argv: Sequence[str]) -> bool:
+    return any(re.match(r"--?config(=|$)", argument) for argument in argv)
+
+
 def _with_files(experiment: Experiment, argv: Sequence[str]) -> list[str]:
-    """Replaces a preset's name in `--config` by FILE.py:PRESET."""
+    """Replaces a preset's name in `--config` by FILE.py:PRESET; names the default one if none is."""
     found = list(argv)
+    if not _names_a_config(argv):
+        found.insert(1, f"--config={config_file(experiment, experiment.default)}")
     for index, argument in enumerate(argv):
         if match := re.fullmatch(r"(--?config=)(.*)", argument):
             found[index] = match.group(1) + config_file(experiment, match.group(2))
@@ -246,7 +274,7 @@ def _unknown_field(argv: Sequence[str], config: str) -> str | None:
     for argument in argv:
         if match := re.match(r"--?config=(.*)", argument):
             config = match.group(1)
-    tree = config_file_parser.ConfigFileFlagParser("config").parse(config)
+    tree = _ConfigParser(argv).parse(config)
     for argument in argv:
         match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
         holder, path = tree, match.group(1).split(".") if match else []

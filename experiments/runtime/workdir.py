@@ -1,5 +1,6 @@
 """The directory of a run: locking, the check of its config, and the summary."""
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 
 from experiments.runtime import mesh, processes
-from experiments.runtime.config import RunConfig, from_dict
+from experiments.runtime.config import RunConfig, Variant, from_dict
 from logic_zoo.writing import whole
 
 
@@ -93,6 +94,25 @@ def added_defaults(config: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def completed(recorded: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Returns fields of a run, by dotted name, as they would be recorded now.
+
+    Fields declared `added` have their default in a run that lacks them, and a `Variant` has no fields but its
+    own; earlier runs recorded those of all variants.
+    """
+    found = dict(recorded)
+    for field in dataclasses.fields(config):
+        path, part = f"{field.name}.", getattr(config, field.name)
+        was = {name.removeprefix(path): recorded[name] for name in recorded if name.startswith(path)}
+        if was and isinstance(part, Variant):
+            with contextlib.suppress(ValueError):  # a difference in any case
+                now = json.loads(json.dumps(dataclasses.asdict(from_dict(type(part), was))))
+                for name in was:
+                    del found[path + name]
+                found |= {path + name: now[name] for name in now if name in was}
+    return added_defaults(config) | found
+
+
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns one line for each field that prevents a run from being continued with another config.
 
@@ -106,7 +126,7 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     if "accumulate" in new:
         old["accumulate"] = old.get("accumulate") or 1  # nor this: every batch was one part
         new["accumulate"] = new["accumulate"] or old["accumulate"]  # see `chunks.resolved`
-    old = added_defaults(config) | old
+    old = completed(old, config)
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []

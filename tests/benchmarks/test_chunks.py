@@ -21,14 +21,14 @@ LLRNN = registry.EXPERIMENTS["llrnn"]
 def small(features: int = 4) -> Any:
     """The experiment whose steps compile soonest, with a small model."""
     config: Any = LLRNN.presets("quick")
-    cell = parts.CellConfig(name="elman", features=features)
+    cell = parts.CellConfig.of("elman", features=features)
     return dataclasses.replace(
         config,
         task="parity",
         task_options=parts.TaskOptions(),
         batch_size=4,
         cell=cell,
-        baseline=parts.CellConfig(name="none"),
+        baseline=parts.CellConfig(),
     )
 
 

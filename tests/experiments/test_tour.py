@@ -20,7 +20,7 @@ def tiny():
     return dataclasses.replace(
         presets.quick(),
         task_options=presets.TaskOptions(group="S4", train_lengths=(1, 2), test_lengths=(2,)),
-        baseline=presets.CellConfig(name="lstm", features=2),
+        baseline=presets.CellConfig.of("lstm", features=2),
         steps=2, log_every=1, checkpoint_every=1, eval_every=1, batch_size=4, eval_examples=4,
         final_examples=4,
     )  # fmt: skip

@@ -89,7 +89,7 @@ def test_results_are_reported_in_rows():
     ]
 
 
-@pytest.mark.parametrize("config", [Config(task="parity", cell=CellConfig(name="lstm"))])
+@pytest.mark.parametrize("config", [Config(task="parity", cell=CellConfig.of("lstm"))])
 def test_a_folder_without_its_files_is_reported(tmp_path, config):
     settings = tmp_path / "config.json"
     with pytest.raises(ValueError, match="no trained model"):

@@ -420,7 +420,8 @@ def ntm(config: llrnn.Config) -> Subject:
         {name: np.array(array) for name, array in vars(sample(key, step)).items()}
         for step, key in enumerate(keys)
     )
-    cell, of = config.cell, config.make_task()
+    cell: Any = config.cell
+    of = config.make_task()
     assert (cell.erase, cell.sharpen, cell.read, cell.activation) == (True, True, "previous", "tanh")
     return Subject(
         "Neural Turing Machine",

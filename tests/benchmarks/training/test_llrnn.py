@@ -1,6 +1,7 @@
 """Training of linear logic RNNs, measured as it is run."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from experiments.llrnn import config as presets
 
 
 def test_presets_are_of_three_cells_and_the_authors_sizes():
-    configs = [presets.get_config(name) for name in benchmark.PRESETS]
+    configs: list[Any] = [presets.get_config(name) for name in benchmark.PRESETS]
     assert {config.cell.name for config in configs} == {"ntm", "second_order", "higher_order"}
     assert (configs[0].batch_size, configs[0].cell.memory_size) == (250, 128)
 

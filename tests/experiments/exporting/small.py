@@ -114,7 +114,7 @@ def solver() -> Exportable:
 @functools.cache
 def trained_recurrent(cell: str = "second_order") -> tuple[llrnn_configs.Config, Any]:
     """The config and the parameters of a recurrent cell on the copy task."""
-    config = llrnn_configs.Config(cell=CellConfig(name=cell, features=6), batch_size=4)
+    config = llrnn_configs.Config(cell=CellConfig.of(cell, features=6), batch_size=4)
     task = config.make_task()
     inputs = jnp.zeros((1, 3, sum(task.fields)))
     params = drawn(config.make_model(task), inputs, seed=2)

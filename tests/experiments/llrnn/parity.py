@@ -10,7 +10,7 @@ from experiments.llrnn import train
 from experiments.llrnn.config import Config
 from experiments.llrnn.parts import CellConfig, TaskOptions
 
-MEMORY = CellConfig(name="ntm", features=8, memory_size=8, memory_width=4, powers=(0, -1, 1), sharpen=True)
+MEMORY = CellConfig.of("ntm", features=8, memory_size=8, memory_width=4, powers=(0, -1, 1), sharpen=True)
 CONFIG = Config(
     task="copy",
     task_options=TaskOptions(train_lengths=(1, 5), test_lengths=(5,)),

@@ -20,8 +20,8 @@ LEARNED = short(
     task_options=TaskOptions(
         group="S3", powers=3, operators=3, held_out=2, train_lengths=(1, 3), test_lengths=(3,)
     ),
-    cell=CellConfig(
-        name="higher_order", features=4, update="linear", normalize=True, coupling="table", max_power=2
+    cell=CellConfig.of(
+        "higher_order", features=4, update="linear", normalize=True, coupling="table", max_power=2
     ),
     entropy=0.1,
     seed=5,

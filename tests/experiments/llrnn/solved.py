@@ -15,7 +15,7 @@ CONFIG = Config(
     task_options=TaskOptions(
         group="S3", powers=4, operators=3, held_out=3, train_lengths=(1, 3), test_lengths=(2, 5)
     ),
-    cell=CellConfig(name="higher_order", features=6, update="linear", coupling="given", max_power=3),
+    cell=CellConfig.of("higher_order", features=6, update="linear", coupling="given", max_power=3),
     eval_examples=12,
     final_examples=9,
 )

@@ -23,8 +23,7 @@ def test_all_experiments_but_copy_are_declared():
             preset = get_config(f"authors_{comparison.name.removeprefix('llrnn.authors.')}")
             config: Any = model.config
             assert config.cell.name == CELLS[model.name]
-            changed = {"name": "ntm", "direct": preset.cell.direct}
-            same = dataclasses.replace(config, cell=dataclasses.replace(config.cell, **changed))
+            same = dataclasses.replace(config, cell=config.cell.as_variant("ntm"))
             assert same == dataclasses.replace(preset, baseline=same.baseline)
             assert isinstance(model.steps, int)
             assert model.step_seconds is not None
@@ -58,4 +57,4 @@ def test_cells_have_the_declared_numbers_of_parameters(name):
     task = config.make_task()
     inputs = jax.ShapeDtypeStruct((1, 2, sum(task.fields)), "float32")
     assert baselines.count(config.make_model(task), inputs) == model.parameters
-    assert config.cell.direct is (True if name == "Pattern NTM" else None)
+    assert getattr(config.cell, "direct", None) is (None if name == "Neural Turing Machine" else True)

@@ -30,7 +30,7 @@ def curves(figure):
     }
 
 
-BASELINE = dataclasses.replace(solved.CONFIG, cell=CellConfig(name="lstm", features=2))
+BASELINE = dataclasses.replace(solved.CONFIG, cell=CellConfig.of("lstm", features=2))
 CONFIGS = {"higher_order": solved.CONFIG, "baseline": BASELINE}
 
 
@@ -84,7 +84,7 @@ def test_the_legend_of_many_curves_covers_none(splits, beside):
 
 def test_addresses_over_time():
     """A memory that always moves by one reads at 1, 2, .. and writes at -1, -2, .. around the ring."""
-    cell = CellConfig(name="ntm", features=2, memory_size=6, memory_width=1, powers=(0, 1))
+    cell = CellConfig.of("ntm", features=2, memory_size=6, memory_width=1, powers=(0, 1))
     config = short(
         task="copy", cell=cell, task_options=TaskOptions(train_lengths=(1, 3), test_lengths=(2, 8))
     )

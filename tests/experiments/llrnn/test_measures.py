@@ -74,7 +74,7 @@ def test_errors_are_counted_by_symbol_and_by_sequence(evaluation, drawn):
 def test_lengths_are_padded_to_their_bucket_only_and_counted_as_if_to_the_longest(task):
     """Errors of an untrained cell over the whole answer, of the lengths 2, 3, 4, 5 and 7; buckets of 4."""
     options = TaskOptions(train_lengths=(1, 3), test_lengths=(2, 4, 5, 7))
-    config = short(task=task, task_options=options, cell=CellConfig(name="second_order", features=3))
+    config = short(task=task, task_options=options, cell=CellConfig.of("second_order", features=3))
     made = config.make_task()
     model = config.make_model(made)
     inputs = jax.ShapeDtypeStruct((1, 2, sum(made.fields)), "float32")
@@ -120,8 +120,8 @@ def test_the_lengths_of_operators_are_compared_with_those_of_orthogonal_ones():
     assert measures.operator_lengths(solved.CONFIG.make_model(task), params) == 0
     params["cell"]["operators"][1] *= 2
     assert measures.operator_lengths(solved.CONFIG.make_model(task), params) == pytest.approx(9 / 3)
-    cell = CellConfig(
-        name="proof",
+    cell = CellConfig.of(
+        "proof",
         features=2,
         proof=r"\!m:!int. \!x:!E. \!y:!E. \z:H. y (m !x z)",
         inputs=("m: given numerals 3", "x: input", "y: input"),
@@ -162,7 +162,7 @@ def test_an_affine_change_of_operators_and_programs_leaves_the_powers_but_not_th
         )
         np.testing.assert_allclose(mixture, np.linalg.matrix_power(operator, k), atol=1e-12)
     model = dataclasses.replace(
-        solved.CONFIG, cell=CellConfig(name="second_order", features=features)
+        solved.CONFIG, cell=CellConfig.of("second_order", features=features)
     ).make_model(solved.make_task())
     found = [
         float(measures.operator_lengths(model, {"cell": {"operators": np.float32(each)[None]}}))
@@ -208,7 +208,7 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
     """A model that always answers 0 is right as often as 0 is the answer."""
     task = tasks.make("parity")
     assert isinstance(task, tasks.StringTask)
-    config = short(task="parity", cell=CellConfig(name="elman", features=2))
+    config = short(task="parity", cell=CellConfig.of("elman", features=2))
     model = config.make_model(task)
     params = {
         "cell": {
@@ -233,7 +233,7 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
 
 def test_the_program_of_the_table_is_named_in_the_results():
     """Of known parameters; another cell or task has none."""
-    task, cell = solved.make_task(), dataclasses.replace(solved.CONFIG.cell, coupling="table")
+    task, cell = solved.make_task(), CellConfig.of("higher_order", coupling="table", max_power=3)
     config = dataclasses.replace(solved.CONFIG, cell=cell)
     params = {"cell": {"powers_table": {"kernel": 9 * np.eye(4, dtype=np.float32)}}}
     found = measures.learned_numerals(config.make_model(task), task, params)["powers"]

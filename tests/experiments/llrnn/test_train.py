@@ -61,8 +61,8 @@ def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(t
     config = short(
         task="copy",
         task_options=TaskOptions(train_lengths=(1, 3), test_lengths=(3, 5)),
-        cell=CellConfig(name="elman", features=5),
-        baseline=CellConfig(name="elman", features=5),  # whose programs are compiled already
+        cell=CellConfig.of("elman", features=5),
+        baseline=CellConfig.of("elman", features=5),  # whose programs are compiled already
         checkpoint_every=100,  # the baseline makes many updates
     )
     results = train.main(config, workdir=tmp_path / "run")
@@ -93,7 +93,7 @@ def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(t
 def test_every_training_length_is_drawn_and_the_sequences_are_new():
     """The numbers of scored steps of the word problem are its lengths."""
     options = TaskOptions(group="Z3", train_lengths=(2, 5), test_lengths=(5,))
-    config = short(task="word_problem", task_options=options, cell=CellConfig(name="elman", features=2))
+    config = short(task="word_problem", task_options=options, cell=CellConfig.of("elman", features=2))
     sample = cast(Any, train.make_training(config).sample)
     keys = jax.random.split(jax.random.key(0), 400)
     batches = jax.jit(jax.vmap(lambda key: sample(key, 0)))(keys)
@@ -158,7 +158,7 @@ def test_string_tasks_have_a_score_when_it_is_asked_for(examples, monkeypatch):
     monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
     monkeypatch.setattr(measures, "make_evaluation", lambda task, model, count: lambda params: {})
     monkeypatch.setattr(measures, "score", lambda task, model, params, count: (task.name, params, count))
-    cell = CellConfig(name="elman", features=2)
+    cell = CellConfig.of("elman", features=2)
     train.train(short(task="parity", cell=cell, score_examples=examples), None)
     assert handed["conclude"]("weights") == ({"score": ("parity", "weights", 5)} if examples else {})
 
@@ -174,7 +174,7 @@ def test_the_baseline_trains_afterwards_for_as_long(seconds, limit, monkeypatch,
     monkeypatch.setattr(train, "train", fake)
     monkeypatch.setattr(train.figures, "draw", lambda *_: pytest.fail("draws without a folder"))
     config = short(
-        cell=CellConfig(name="elman", features=3), baseline=CellConfig(name="lstm", features=2), lr=0.5
+        cell=CellConfig.of("elman", features=3), baseline=CellConfig.of("lstm", features=2), lr=0.5
     )
     results = train.main(config, workdir=None, parallel="pmap")
     assert list(results) == ["elman", "baseline"]
@@ -186,7 +186,7 @@ def test_the_baseline_trains_afterwards_for_as_long(seconds, limit, monkeypatch,
     assert second.batch_size == config.batch_size
     assert dataclasses.replace(config, baseline_lr=0.25).for_baseline(1.0).lr == 0.25
     runs.clear()
-    alone = dataclasses.replace(config, baseline=CellConfig(name="none"))
+    alone = dataclasses.replace(config, baseline=CellConfig())
     assert list(train.main(alone, workdir=None)) == ["elman"]
     assert len(runs) == 1
 
@@ -196,7 +196,7 @@ def test_a_run_cut_short_and_continued_is_the_run_that_was_not(tmp_path):
     config = short(
         task="word_problem",
         task_options=TaskOptions(group="S3", train_lengths=(1, 4), test_lengths=(4,)),
-        cell=CellConfig(name="second_order", features=4, update="linear", normalize=True),
+        cell=CellConfig.of("second_order", features=4, update="linear", normalize=True),
     )
     whole = train.train(config, tmp_path / "whole")
     train.train(dataclasses.replace(config, steps=2), tmp_path / "cut")
@@ -257,6 +257,6 @@ def test_prices_of_operators_are_added_to_the_loss():
 
 
 def test_a_cell_without_commands_has_no_entropy():
-    config = dataclasses.replace(LEARNED, cell=CellConfig(name="elman", features=2))
+    config = dataclasses.replace(LEARNED, cell=CellConfig.of("elman", features=2))
     with pytest.raises(ValueError, match="entropy: got a weight above 0, expected 0 for a cell"):
         train.train(config, None)

@@ -102,6 +102,61 @@ def test_a_config_is_read_from_json():
             from_dict(Config, {field: value}).validate()
 
 
+@dataclasses.dataclass
+class Shape(runtime.Variant):
+    pass
+
+
+@dataclasses.dataclass
+class Round(Shape):
+    name: str = "round"
+    size: float = 1.0
+
+
+@dataclasses.dataclass
+class Square(Shape):
+    name: str = "square"
+    size: float = 2.0
+    tilt: float | None = None
+    color: str = "red"
+
+
+@dataclasses.dataclass
+class Drawn(runtime.RunConfig):
+    shape: Shape = dataclasses.field(default_factory=Shape)
+
+
+def test_a_variant_is_chosen_by_its_name():
+    assert Shape.variants == {"none": Shape, "round": Round, "square": Square}
+    assert Shape.of("square", 3.0, color="blue") == Square(size=3.0, color="blue")
+    assert Square(size=3.0, color="blue").as_variant("round") == Round(size=3.0)
+    assert Round(size=4.0).as_variant("square") == Square(size=4.0)
+    assert Shape().as_variant("round") == Round()
+    for wrong in (Shape.of, Round().as_variant):
+        with pytest.raises(ValueError, match="name: got 'oval', expected one of 'none', 'round', 'square'"):
+            wrong("oval")
+    Drawn(shape=Square(tilt=0.5)).validate()
+    with pytest.raises(ValueError, match=r"shape\.tilt: got 'x', expected type float"):
+        Drawn(shape=Shape.of("square", tilt="x")).validate()
+    with pytest.raises(ValueError, match=r"shape\.name: got 'square', expected one of 'round'"):
+        Drawn(shape=Round("square")).validate()
+
+
+def test_a_variant_is_read_from_json():
+    """None stands for a default where it is no value; fields of other variants are left out."""
+    flat = {"name": "square", "size": None, "tilt": None, "color": "blue"}
+    assert from_dict(Drawn, {"shape": flat}).shape == Square(color="blue")
+    assert from_dict(Drawn, {"shape": flat | {"name": "round"}}).shape == Round()
+    assert from_dict(Drawn, {"shape": {"name": "none"}}) == from_dict(Drawn, {}) == Drawn()
+    with pytest.raises(ValueError, match=r"config: got field 'shape\.depth', expected a field of Round"):
+        from_dict(Drawn, {"shape": {"name": "round", "depth": 1}})
+    for name in ({"name": "oval"}, {}):
+        with pytest.raises(
+            ValueError, match=r"shape\.name: got .*, expected one of 'none', 'round', 'square'"
+        ):
+            from_dict(Drawn, {"shape": name})
+
+
 def test_a_layout_for_other_devices_is_refused():
     Config().check_layout(runtime.Layout())
     more = jax.device_count() + 1
