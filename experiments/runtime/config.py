@@ -289,13 +289,13 @@ def check_types(config: Any, prefix: str = "") -> None:
         value, hint = getattr(config, field.name), hints[field.name]
         if choices := _choices(hint):
             one_of(f"{prefix}{field.name}", value, choices)
+        if not _fits(value, hint):
+            declared = hint.__name__ if isinstance(hint, type) else hint
+            raise ValueError(f"{prefix}{field.name}: got {value!r}, expected type {declared}")
         if isinstance(value, Variant):
             one_of(f"{prefix}{field.name}.name", value.name, [type(value).name])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_types(value, f"{prefix}{field.name}.")
-        elif not _fits(value, hint):
-            declared = hint.__name__ if isinstance(hint, type) else hint
-            raise ValueError(f"{prefix}{field.name}: got {value!r}, expected type {declared}")
 
 
 def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefix: str = "") -> Config:

@@ -88,6 +88,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     config, values = config_file(experiment, experiment.default), flags.FLAGS
     argv = list(sys.argv if argv is None else argv)
     with _reported_in_one_line(argv, config):  # this reads the default config already
+        argv = values.read_flags_from_files(argv, force_gnu=False)  # of --flagfile
         argv = _with_files(experiment, _without_shorthands(experiment, argv))
         config_flags.DEFINE_config_file(
             "config",

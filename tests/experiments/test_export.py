@@ -18,6 +18,7 @@ from experiments.exporting import Options, export_model, run_exported
 from experiments.exporting.options import PLATFORMS
 from experiments.llrnn import config as llrnn_configs
 from experiments.llrnn import train as llrnn
+from experiments.llrnn.parts import CellConfig
 from tests.experiments.boxworld import small as small_boxworld
 from tests.experiments.exporting import small as small_exports
 
@@ -136,7 +137,7 @@ def test_runs_of_other_experiments_are_opened(tmp_path, boxworld_run, folnet_run
     for name, value in {"steps": 2, "log_every": 1, "checkpoint_every": 1, "eval_every": 0}.items():
         setattr(config, name, value)
     config.eval_examples = config.final_examples = 2
-    config.baseline.name = "none"
+    config.baseline = CellConfig()
     llrnn.main(config, workdir=tmp_path / "llrnn")
     for run in (tmp_path / "llrnn", folnet_run[1], folnet_run[1] / "baseline"):
         model = export.open_model(run)

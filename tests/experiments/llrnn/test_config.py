@@ -271,6 +271,7 @@ def cell(name="ntm", **fields):
         ),
         (cell(name="proof", inputs=("x input",)), r"inputs: got 'x input', expected `NAME: SOURCE` with a"),
         (cell(activation="gelu"), r"activation: got 'gelu', expected one of 'relu', 'tanh'"),
+        ({"cell": EncoderConfig.of("lstm")}, r"cell: got LSTM\(name='lstm', .*, expected type CellConfig"),
         ({"baseline": CellConfig("gru")}, r"baseline\.name: got 'gru', expected one of 'none'"),
         ({"task_options": TaskOptions(group="S3")}, r"options of copy: got 'group', expected one of"),
         ({"optimizer": "adamw"}, r"optimizer: got 'adamw', expected one of 'adam', 'rmsprop', 'sgd'"),

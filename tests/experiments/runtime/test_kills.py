@@ -173,6 +173,7 @@ BEGINS = {
     "--config=mine.py:fast --config.steps=10": "mine-fast: jit, 10",
     "--config=regression:killable --parallel=pmap": "regression-killable: pmap, 300",
     "--config regression:killable --workdir=runs/mine": "mine: jit, 300",
+    "--flagfile=flags.txt --parallel=jit": "regression-killable: jit, 20",
     "--fsdp --config.lr=1 --config.cores=2": "regression-quick: jit fsdp, 60",
     "--config.cores=2": "regression-quick: shard_map, 60",
     "--config.cores=2 --config.accumulate=2": "regression-quick: jit, 60",
@@ -210,10 +211,11 @@ def refusals(tmp_path_factory, launch):
     directory = tmp_path_factory.mktemp("refused")
     text = CONFIG.read_text(encoding="utf-8").replace("quick=quick", "fast=quick")
     (directory / "mine.py").write_text(text, encoding="utf-8")
+    (directory / "flags.txt").write_text("--config=killable\n--config.steps=20\n", encoding="utf-8")
     cases = {case: arguments for case, (arguments, _) in REFUSED.items()}
     cases |= {seed: [f"--config.seed={seed}"] for seed in ENDS} | {line: line.split() for line in BEGINS}
     answers = {case: launch(directory, *arguments, real=False) for case, arguments in cases.items()}
-    left = {path.name for path in directory.iterdir()} - {"mine.py", "__pycache__"}
+    left = {path.name for path in directory.iterdir()} - {"mine.py", "flags.txt", "__pycache__"}
     return answers, left
 
 
