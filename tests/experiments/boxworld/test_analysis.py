@@ -50,7 +50,14 @@ def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
     files = analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)
     assert {path.name for path in out.iterdir()} == {path.name for path in files.values()}
     names = {f"{name}.png" for name in PICTURES}
-    names |= {"episode.gif", "episode.json", "win_rates.png", "win_rates_over_training.png", "win_rates.json"}
+    names |= {
+        "episode.gif",
+        "episode.json",
+        "pairs.json",
+        "win_rates.png",
+        "win_rates_over_training.png",
+        "win_rates.json",
+    }
     if video.can_write_mp4():
         names.add("episode.mp4")
     assert {path.name for path in files.values()} == names
