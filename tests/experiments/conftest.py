@@ -54,7 +54,8 @@ def folnet_run(tmp_path_factory):
 def mathematics_run(tmp_path_factory):
     """Config, workdir and results of a run of four steps with a baseline, on generated questions."""
     # A baseline that is the model itself is compiled once, too.
-    config = small_mathematics.small(baseline=small_mathematics.MODEL)
+    data = dataclasses.replace(small_mathematics.DATA, validation=6)
+    config = small_mathematics.small(data=data, baseline=small_mathematics.MODEL)
     # One shape for training and tests, to compile each program once.
     one = {"extrapolation": ("numbers__place_value_big",), "buckets": ("162x32",)}
     config.data = dataclasses.replace(config.data, **one)

@@ -41,7 +41,6 @@ def test_eight_devices_train_as_one_in_every_mode():
                 assert found["metrics"][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (way, name)
 
 
-@pytest.mark.slow
 def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written(tmp_path):
     config = "--config=quick"
     empty = tmp_path / "empty"
@@ -79,13 +78,13 @@ def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
     files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert files == {
         "config.json", "metrics.jsonl", "summary.json", "checkpoints", "baseline", "learning.png",
-        "accuracy_interpolate.png", "accuracy_extrapolate.png", "roles.png",
+        "accuracy_interpolate.png", "accuracy_extrapolate.png", "accuracy_validation.png", "roles.png",
     }  # fmt: skip
     rows = runtime.metrics.read(workdir / "metrics.jsonl")
     assert [row["step"] for row in rows] == [2, 4]
     for module in config.data.modules:
         assert f"eval/interpolate/{module}" in rows[-1]
-    assert "eval/extrapolate/numbers__place_value_big" in rows[-1]
+    assert {"eval/extrapolate/numbers__place_value_big", "eval/validation"} < set(rows[-1])
     assert rows[-1]["loss"] < rows[0]["loss"]
     for row in rows:  # modules have equal weights
         own = [row[f"eval/interpolate/{module}"] for module in config.data.modules]
@@ -96,6 +95,9 @@ def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
         assert {module: entry["total"] for module, entry in of_split.items()} == dict.fromkeys(
             config.data.modules, 12
         )
+        held_back = result.results["validation"]["modules"]
+        assert {entry["total"] for entry in held_back.values()} == {config.data.validation}
+        assert all(entry["bits"] > 0 for entry in (*of_split.values(), *held_back.values()))
         always = measures.commonest_answers(config, config.data.open())
         batches = measures.test_batches(config, config.data.open(), 0)
         for split, questions in batches.items():
@@ -267,13 +269,3 @@ def test_the_preset_quick_learns(tmp_path):
         share = always[module]["right"] / always[module]["total"]
         assert entry["right"] / entry["total"] > share + 0.15, module
         assert entry["interval"][0] > share, module
-
-
-@pytest.mark.slow
-def test_a_run_measures_the_questions_that_it_holds_back(tmp_path):
-    """During training and at the end, and draws them; `test_measures` shows that they are not trained on."""
-    result = train.main(with_data(validation=6), workdir=tmp_path)["tp_transformer"]
-    assert {of["total"] for of in result.results["validation"]["modules"].values()} == {6}
-    assert {"eval/validation", "eval/interpolate"} < set(result.metrics)
-    assert set(result.results["commonest_answer"]) == {"interpolate", "validation"}
-    assert (tmp_path / "accuracy_validation.png").is_file()

@@ -109,7 +109,6 @@ ABOVE = {
     "s5": 0.05, "modular_arithmetic": 0.05,
 }  # fmt: skip
 """By task: how far above a constant answer they are at most; on graphs a part can be answered."""
-CHEAP = ("match3", "composition", "modular_arithmetic")
 
 
 def check(name: str, found: Any) -> None:
@@ -119,9 +118,7 @@ def check(name: str, found: Any) -> None:
         assert -0.05 < above < ABOVE[name], classifier
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
-)
+@pytest.mark.parametrize("name", TASKS)
 def test_how_much_can_be_answered_without_composing(name):
     check(name, shallow.measure(TASKS[name]))
 

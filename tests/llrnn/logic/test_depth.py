@@ -94,32 +94,18 @@ def derivatives(depth):
     return banged(SCALAR, A, A, body), (np.ones(2), point, v), 1.001**depth
 
 
-def needed(make, depth, frames):
-    """Compares a value with its definition, with so many frames of Python's stack."""
-    program, arguments, want = make(depth)
+@pytest.mark.unchecked  # the checks make frames of their own
+@pytest.mark.parametrize("make", [chain, TENSORS, FORMAL, derivatives])
+def test_lets_nested_deeper_than_pythons_stack_have_values(make):
+    """With 900 frames, fewer than two for each let."""
+    program, arguments, want = make(DEEP)
     value, usual = denote(program), sys.getrecursionlimit()
-    sys.setrecursionlimit(len(inspect.stack(0)) + frames)
+    sys.setrecursionlimit(len(inspect.stack(0)) + 900)
     try:
         got = value(*arguments)
     finally:
         sys.setrecursionlimit(usual)
     np.testing.assert_allclose(got, want, rtol=1e-9)
-
-
-LETS = pytest.mark.parametrize("make", [chain, TENSORS, FORMAL, derivatives])
-
-
-@pytest.mark.slow  # some seconds each; the witness has fewer levels and less of a stack
-@pytest.mark.unchecked
-@LETS
-def test_lets_nested_deeper_than_pythons_stack_have_values(make):
-    needed(make, DEEP, 900)
-
-
-@pytest.mark.unchecked  # which makes frames of its own
-@LETS
-def test_lets_need_no_stack(make):
-    needed(make, 50, 250)
 
 
 def test_a_body_that_uses_its_variables_again_and_again_is_summed_over_both(rng):
