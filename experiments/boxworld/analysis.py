@@ -8,7 +8,7 @@
     virtual_attention.png         block 1: attention of each virtual entity and head over the board
     pair_attention.png            block 2: 2-simplicial attention of every entity to the pairs, 4 x 40
     pair_deviation.png            distance of each landmark's 2-simplicial attention from the median
-    pair_phases.png               the pairs attended to before, while and after a bridge can be opened
+    pair_phases.png               the pairs attended to, also before, while and after a bridge can be opened
     landmark_attention.png        block 1: attention of the entities at the player and at the Gem's lock
     standard_attention.png        block 1: attention between standard entities, 40 x 40 per head
     win_rates.png                 boards solved, trapped and given up, by puzzle type
@@ -17,7 +17,7 @@
     generalization.json           with --generalization: larger boards, longer solutions, more distractors
 
 For a relational agent, which has neither virtual entities nor 2-simplicial attention, `virtual_attention`
-and all about pairs are omitted; `pair_phases`, too, on boards without bridges.
+and all about pairs are omitted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 
 from experiments import runtime
@@ -99,11 +100,11 @@ def draw_episode(
         figures["pair_deviation"] = pictures.deviation_figure(
             statistics, title=f"Deviation of 2-simplicial attention from the median: {trained.name}"
         )
-        pairs = {"deviation": statistics, "phases": episodes.pair_phases(boards, block=last)}
-        if all(len(rows) > 1 for rows in pairs["phases"].values()):
-            figures["pair_phases"] = pictures.phases_figure(
-                pairs["phases"], title=f"Pairs attended to on boards with a bridge: {trained.name}"
-            )
+        phases = episodes.pair_phases(boards, block=last)
+        figures["pair_phases"] = pictures.phases_figure(
+            phases, title=f"Pairs of virtual entities attended to: {trained.name}"
+        )
+        pairs = {"deviation": _over_boards(statistics), "phases": _over_boards(phases)}
     gem = "Gem lock" if trained.config.gem_locks == 1 else "Gem lock, top"
     figures["landmark_attention"] = pictures.board_figure(
         episode,
@@ -144,6 +145,21 @@ def draw_episode(
         },
     )
     return files
+
+
+def _over_boards(groups: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Returns for each group of values by board their number, their mean and its standard error."""
+    found = {}
+    for name, rows in groups.items():
+        values = np.asarray(rows)
+        if len(values) > 1:
+            error = values.std(axis=0, ddof=1) / len(values) ** 0.5
+            found[name] = {
+                "boards": len(values),
+                "mean": values.mean(axis=0).round(5).tolist(),
+                "standard_error": error.round(5).tolist(),
+            }
+    return found
 
 
 def usual_puzzle(config: boxworld.BoxWorldConfig) -> tuple[int, int, int]:

@@ -221,8 +221,13 @@ def pair_statistics(boards: Sequence[Episode], *, block: int = 1) -> dict[str, l
     return found
 
 
-PHASES = ("no key for the bridge yet", "holding a key for the bridge", "key used for another box")
-"""Steps of a board with a bridge: before, while and after the agent can open it, which would be a mistake."""
+PHASES = (
+    "no bridge",
+    "no key for the bridge yet",
+    "holding a key for the bridge",
+    "key used for another box",
+)
+"""Steps: of boards without a bridge; before, while and after the agent can open one, which would end them."""
 
 
 def pair_phases(boards: Sequence[Episode], *, block: int = 1) -> dict[str, list[list[float]]]:
@@ -234,18 +239,18 @@ def pair_phases(boards: Sequence[Episode], *, block: int = 1) -> dict[str, list[
 
     Returns:
         For each of `PHASES`, one row per board that has such steps: the weight of each pair, in the order of
-        `analysis.pair_labels`, in its mean over entities and those steps. Boards without bridges are omitted.
+        `analysis.pair_labels`, in its mean over entities and those steps.
 
     Raises:
         ValueError: the agent has no virtual entities.
     """
     found: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
     for episode in boards:
-        if not episode.config.bridge_traps or episode.states.traps[0, 0, 0] < 0:
-            continue
-        x, y = episode.states.traps[0, 0]
-        holds = (episode.states.inventory[:-1] == episode.states.grid[0, y, x]).any(axis=-1)
-        phases = np.where(holds, 1, 2 * (np.cumsum(holds) > 0))
+        phases = np.zeros(episode.steps, int)
+        if episode.config.bridge_traps and episode.states.traps[0, 0, 0] >= 0:
+            x, y = episode.states.traps[0, 0]
+            holds = (episode.states.inventory[:-1] == episode.states.grid[0, y, x]).any(axis=-1)
+            phases = np.where(holds, 2, 1 + 2 * (np.cumsum(holds) > 0))
         weights = np.asarray(analysis.pair_maps(episode.attention[block]))[:, 0].mean(axis=-1)
         for number, phase in enumerate(PHASES):
             if (phases == number).any():

@@ -158,13 +158,14 @@ def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -
 
 
 def phases_figure(phases: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Figure:
-    """Draws the results of `episodes.pair_phases` as means with 95% intervals over boards.
+    """Draws the results of `episodes.pair_phases` as means with 95% intervals over two boards or more.
 
     Raises:
-        ValueError: a phase has fewer than two boards.
+        ValueError: no phase has two boards.
     """
-    if few := [phase for phase, rows in phases.items() if len(rows) < 2]:
-        raise ValueError(f"phases: got fewer than 2 boards for {few[0]!r}, expected at least 2 for each")
+    phases = {phase: rows for phase, rows in phases.items() if len(rows) > 1}
+    if not phases:
+        raise ValueError("phases: got fewer than 2 boards for each, expected at least 2 for one")
     labels = analysis.pair_labels(round(len(next(iter(phases.values()))[0]) ** 0.5))
     places, width = np.arange(len(labels)), 0.8 / len(phases)
     with plots.style():

@@ -25,6 +25,7 @@ PICTURES = (
     "virtual_attention",
     "pair_attention",
     "pair_deviation",
+    "pair_phases",
     "landmark_attention",
     "standard_attention",
 )
@@ -168,9 +169,12 @@ def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
         few_types(), tmp_path, puzzle=(1, 1, 2), seed=2, cap=7, scale=16, fps=5, formats=("gif",)
     )
     assert given == [(jax.random.key(2), {"cap": 7})]
-    assert set(files) == {*PICTURES, "pair_phases", "pairs", "episode.gif", "episode"}
+    assert set(files) == {*PICTURES, "pairs", "episode.gif", "episode"}
     record = json.loads(files["pairs"].read_text())
-    assert record == {"agent": "small agent", "seed": 2, "deviation": statistics, "phases": phases}
+    assert record["deviation"]["player"] == {"boards": 2, "mean": 0.15, "standard_error": 0.05}
+    of_phase = {"boards": 2, "mean": [0.1, 0.2, 0.3, 0.4], "standard_error": [0.0] * 4}
+    assert record["phases"] == dict.fromkeys(episodes.PHASES, of_phase)
+    assert (record["agent"], record["seed"]) == ("small agent", 2)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files.values()}
     record = json.loads(files["episode"].read_text())
     for_boards, _ = jax.random.split(jax.random.key(2))
@@ -203,10 +207,10 @@ def calls(monkeypatch):
 
     noting(episodes, "first_solved", lambda: (found["played"], 1))
     noting(episodes, "play")
-    noting(episodes, "pair_statistics")
-    noting(episodes, "pair_phases", lambda: {"before": []})
+    noting(episodes, "pair_statistics", dict)
+    noting(episodes, "pair_phases", dict)
     noting(episodes, "landmark_views", dict)
-    for name in ("board_figure", "pair_figure", "deviation_figure", "standard_figure"):
+    for name in ("board_figure", "pair_figure", "deviation_figure", "phases_figure", "standard_figure"):
         noting(pictures, name)
     noting(analysis.runtime.plots, "save")
     noting(video, "frames")
@@ -233,7 +237,7 @@ def test_the_second_block_is_shown_or_the_only_one(tmp_path, calls, played, bloc
     ((_, settings),) = calls["play"]
     assert settings == {"cap": 60}
     assert calls["pair_statistics"] == calls["pair_phases"] == [((None,), {"block": shown})]
-    assert len(calls["deviation_figure"]) == 1  # and none of phases: few boards have them
+    assert len(calls["deviation_figure"]) == len(calls["phases_figure"]) == 1
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])

@@ -156,8 +156,8 @@ def test_what_is_played_are_boards_of_the_environment():
     found = episodes.pair_statistics(boards)
     assert len(found["player"]) == len(set(found["player"])) == 6
     assert 0 < len(found["bridge lock"]) < 6
-    before, holding, after = episodes.pair_phases(boards).values()
-    assert len(before) == len(found["bridge lock"])
+    without, before, holding, after = episodes.pair_phases(boards).values()
+    assert (len(without), len(before)) == (6 - len(found["bridge lock"]), len(found["bridge lock"]))
     assert len(holding) + len(after) == 0
 
 
@@ -171,10 +171,12 @@ def test_pairs_before_while_and_after_a_bridge_can_be_opened(episode):
     weights = np.asarray(analysis.pair_maps(episode.attention[0]))[:, 0]
     phases = episodes.pair_phases([held, held], block=0)
     after = [5, 6, *range(8, episode.steps)]
-    for phase, steps in zip(episodes.PHASES, ([0, 1, 2], [3, 4, 7], after), strict=True):
+    for phase, steps in zip(episodes.PHASES[1:], ([0, 1, 2], [3, 4, 7], after), strict=True):
         np.testing.assert_allclose(phases[phase], [weights[steps].mean((0, 2))] * 2, rtol=1e-5)
     none = held.states.replace(traps=np.full_like(held.states.traps, -1))
-    assert not any(episodes.pair_phases([dataclasses.replace(held, states=none)]).values())
+    (of_none,), *others = episodes.pair_phases([dataclasses.replace(held, states=none)], block=0).values()
+    np.testing.assert_allclose(of_none, weights.mean((0, 2)), rtol=1e-5)
+    assert not any(others)
 
 
 def test_landmark_views_follow_the_player(episode):
