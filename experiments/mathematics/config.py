@@ -244,9 +244,7 @@ class Config(runtime.RunConfig):
     role_clusters: int = 20
     role_head: int = 0
 
-    def reordered(
-        self, folder: Path, arrays: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any], list[str], str]:
+    def reordered(self, folder: Path, arrays: dict[str, Any]) -> runtime.Reordered:
         """See `RunConfig.reordered`: rows of symbols are matched by character."""
         return symbols.reordered(folder, arrays)
 

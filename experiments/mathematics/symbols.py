@@ -5,18 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from experiments.runtime import Reordered
 from tp_transformer.mathematics.vocabulary import DEFAULT, VOCABULARY_FILE, Vocabulary
 
 SYMBOLS = "params/embedding/tokens"
 """The table with a row per symbol, by its name in a state."""
 
 
-def reordered(
-    folder: Path, arrays: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, np.ndarray], list[str], str]:
+def reordered(folder: Path, arrays: dict[str, Any]) -> Reordered:
     """See `RunConfig.reordered`; the note is that of the folder's vocabulary."""
     if SYMBOLS not in arrays or not (folder / VOCABULARY_FILE).is_file():
-        return arrays, {}, [], ""
+        return Reordered(arrays)
     table, own = np.asarray(arrays[SYMBOLS]), Vocabulary.load(folder)
     if len(table) != own.size:
         raise ValueError(
@@ -32,4 +31,4 @@ def reordered(
         for row in sorted({*range(own.size)} - {*rows.tolist()})
     ]
     kept = {SYMBOLS: missing} if missing.any() else {}
-    return {**arrays, SYMBOLS: table[rows]}, kept, lines, own.note
+    return Reordered({**arrays, SYMBOLS: table[rows]}, kept, lines, own.note)

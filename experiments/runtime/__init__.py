@@ -68,7 +68,16 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.runtime import metrics, releasing
 from experiments.runtime.checkpoints import CheckpointError
-from experiments.runtime.config import Presets, RunConfig, Variant, added, at_least, one_of, resumable
+from experiments.runtime.config import (
+    Presets,
+    Reordered,
+    RunConfig,
+    Variant,
+    added,
+    at_least,
+    one_of,
+    resumable,
+)
 from experiments.runtime.experiment import Card, Experiment, Stop
 from experiments.runtime.fit import fit
 from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
@@ -92,6 +101,7 @@ __all__ = [
     "NonFiniteLoss",
     "Preempted",
     "Presets",
+    "Reordered",
     "RunConfig",
     "Stop",
     "Sums",

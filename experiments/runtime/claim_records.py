@@ -1,6 +1,7 @@
 """The runs that a comparison needs, and the record of those that are done: a small file to continue from."""
 
 import dataclasses
+import datetime
 import fcntl
 import hashlib
 import json
@@ -19,6 +20,11 @@ SEARCH, REPORTED, AGAIN = "search", "reported", "again"
 """The kinds of runs in a record; those of the last kind repeat a reported run."""
 DECLARATION, EXTENSION = "declaration", "extension"
 """The other kinds of lines. An extension is a declaration that adds models or claims to the last one."""
+
+
+def today() -> str:
+    """Returns the date of a line that is written now."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,7 @@ declaration is refused, until it names new seeds.
 """
 
 import dataclasses
-import datetime
-import inspect
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +16,10 @@ from typing import Any
 
 import jax
 
-from experiments.runtime import claims
+from experiments.runtime import claim_declaring, claims
 from experiments.runtime.claim_publishing import draw, make_line, publish
 from experiments.runtime.claim_records import (
     AGAIN,
-    DECLARATION,
-    EXTENSION,
-    REPORTED,
     SEARCH,
     Held,
     Piece,
@@ -33,11 +27,11 @@ from experiments.runtime.claim_records import (
     choose,
     reported_pieces,
     search_pieces,
+    today,
 )
 from experiments.runtime.claims import Comparison, Run
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import FitResult, NonFiniteLoss
-from experiments.runtime.workdir import commit_of
 
 
 class Interrupted(Exception):
@@ -86,11 +80,11 @@ def run(
     workdir.mkdir(parents=True, exist_ok=True)
     with Held(workdir, wait=False):
         record = Record(out, comparison.name)
-        _check_declaration(comparison, record, out)
+        claim_declaring.check(comparison, record, out)
         runner = _Runner(comparison, experiment, record, workdir, data, seconds, show)
         runner.train(list(search_pieces(comparison)))
         chosen = choose(comparison, record)
-        _declare(comparison, record)
+        claim_declaring.declare(comparison, record)
         wanted = list(reported_pieces(comparison, chosen))
         runner.train([piece for piece in wanted if not seeds or piece.seed in seeds])
         if not all(record.find(piece) for piece in wanted):
@@ -160,17 +154,13 @@ def _first(found: Any) -> FitResult:
     return found if isinstance(found, FitResult) else next(iter(found.values()))
 
 
-def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
 def _line_of_divergence(piece: Piece, step: int) -> dict[str, Any]:
     """Returns the line of a search run that diverged, which rules its settings out."""
     return {
         **piece.key,
         "measurements": {},
         "diverged": step,
-        "date": _today(),
+        "date": today(),
         "config": claims.settled(piece.config),
     }
 
@@ -195,56 +185,7 @@ def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, An
 def _origin(result: FitResult) -> dict[str, Any]:
     """Returns what a run's parameters were and what made them."""
     names = ("params_sha256", "devices", "versions", "commit")
-    return {"date": _today(), **{name: result.summary[name] for name in names}}
-
-
-def _check_declaration(comparison: Comparison, record: Record, out: Path) -> None:
-    if record.declared is None:
-        return
-    found = comparison.differences(record.declarations[-1]["declaration"])
-    again = record.reported_seeds() & set(comparison.seeds)
-    if found and again:
-        raise ValueError(
-            f"{comparison.name}: the declaration was edited after its first reported seed; restore it, or "
-            f"declare seeds other than {sorted(again)}: " + "; ".join(found)
-        )
-    reported = any(line["kind"] == REPORTED for line in record.lines[record.lines.index(record.declared) :])
-    commit = record.declared["commit"]
-    if found and reported and commit not in {line["fixed_beforehand"] for line in claims.read(out)}:
-        raise ValueError(
-            f"{comparison.name}: the attempt declared in commit {commit} has reported seeds and no lines; "
-            "restore that declaration, and write them with --give_up"
-        )
-
-
-def _declare(comparison: Comparison, record: Record) -> None:
-    """Records the declaration, unless it is recorded already."""
-    kind = DECLARATION
-    if record.declarations:
-        last = record.declarations[-1]["declaration"]
-        if not comparison.differences(last):
-            if not comparison.grows(last):
-                return
-            kind = EXTENSION
-    folder = Path(inspect.getfile(comparison.measure)).parent
-    commit = commit_of(folder)
-    if commit is not None and (commit.endswith("-dirty") or untracked(folder)):
-        raise ValueError(
-            f"{comparison.name}: got uncommitted changes or new Python files in the checkout of {folder}, "
-            "expected none before the first reported seed"
-        )
-    declaration = comparison.declaration()
-    record.add({"kind": kind, "commit": commit, "date": _today(), "declaration": declaration})
-
-
-def untracked(folder: Path) -> list[str]:
-    """Returns the Python files of a folder's checkout that git neither tracks nor ignores; [] without git."""
-    command = ["git", "-C", str(folder), "ls-files", "--others", "--exclude-standard", "--", ":/*.py"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout.splitlines()
+    return {"date": today(), **{name: result.summary[name] for name in names}}
 
 
 def finished(comparison: Comparison, out: Path) -> list[Piece]:
@@ -268,15 +209,16 @@ def again(
         ValueError: missing data, or a folder that the comparison does not need.
     """
     _check_data(comparison, data)
-    record = Record(out, comparison.name)
-    before = record.find(piece)
-    assert before is not None
+    workdir = workdir / comparison.name
     workdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=workdir) as folder:
+    with Held(workdir, wait=False), tempfile.TemporaryDirectory(dir=workdir) as folder:
+        record = Record(out, comparison.name)
+        before = record.find(piece)
+        assert before is not None
         config = _reading(comparison, piece.config, data)
         origin = _origin(_first(experiment.main(config, workdir=Path(folder) / piece.folder)))
-    same = origin["params_sha256"] == before["params_sha256"]
-    record.add({**piece.key, "kind": AGAIN, "same": same, **origin})
+        same = origin["params_sha256"] == before["params_sha256"]
+        record.add({**piece.key, "kind": AGAIN, "same": same, **origin})
     return same
 
 

@@ -98,6 +98,22 @@ def check_logs(names: tuple[str, ...]) -> None:
             )
 
 
+class Reordered(typing.NamedTuple):
+    """Arrays to start from whose rows may stand in another order than elsewhere.
+
+    Attributes:
+        arrays: by their names in a state.
+        kept: by name, a mask of the rows that keep their initial values.
+        unmatched: a line for each row that is on one side alone.
+        note: what is known about the order, "" if there is no doubt.
+    """
+
+    arrays: dict[str, Any]
+    kept: typing.Mapping[str, Any] = {}
+    unmatched: typing.Sequence[str] = ()
+    note: str = ""
+
+
 @dataclasses.dataclass
 class RunConfig:
     """The fields common to all experiments; an experiment's config inherits from it and adds its own.
@@ -224,23 +240,17 @@ class RunConfig:
         """Returns a copy that starts from random parameters, for a baseline."""
         return dataclasses.replace(self, init_from="", init_optimizer=False)
 
-    def reordered(
-        self, folder: Path, arrays: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any], list[str], str]:
+    def reordered(self, folder: Path, arrays: dict[str, Any]) -> Reordered:
         """Returns the arrays of `init_from` in the order of this config's rows, such as symbols by their ids.
 
         Args:
             folder: where they are from.
             arrays: by their names in a state.
 
-        Returns:
-            The arrays; masks [rows] of rows that keep their initial values, by name; a line for each row that
-            is on one side alone; and a note about the order, or "".
-
         Raises:
             ValueError: the folder contradicts itself.
         """
-        return arrays, {}, [], ""
+        return Reordered(arrays)
 
     def cpu_devices(self, cores: int, parts: int) -> int:
         """Returns into how many devices a run splits CPU cores by default; see `mesh.split_cores`.

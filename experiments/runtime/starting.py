@@ -19,14 +19,13 @@ import safetensors.numpy
 
 from experiments.runtime import packing, processes, releasing
 from experiments.runtime.checkpoints import Checkpoints, checksum
+from experiments.runtime.config import Reordered
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from logic_zoo import folders
 
 RECORD = "init_from.json"
 PARAMS, OPTIMIZER = "params/", "opt_state/"
 """Prefixes of the names of parameters and of the optimizer's arrays in a state."""
-type Reordered = tuple[dict[str, Any], dict[str, np.ndarray], list[str], str]
-"""Arrays by name; `Start.kept`; lines about what is on one side alone; `Start.note`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +94,7 @@ def read(
     workdir: Path | None = None,
     *,
     optimizer: bool = False,
-    reordered: Callable[[Path, dict[str, Any]], Reordered] | None = None,
+    reordered: Callable[[Path, dict[str, Any]], Reordered] = lambda folder, arrays: Reordered(arrays),
 ) -> Start:
     """Reads the arrays that fit a state.
 
@@ -116,9 +115,7 @@ def read(
     try:
         below = None if workdir is None else workdir / path
         folder = below if below is not None and below.is_dir() else releasing.find(path)
-        arrays, kept, unmatched, note = _arrays(folder, abstract), {}, [], ""
-        if reordered is not None:
-            arrays, kept, unmatched, note = reordered(folder, arrays)
+        arrays, kept, unmatched, note = reordered(folder, _arrays(folder, abstract))
     except ValueError as error:
         raise WorkdirError(f"init_from: {error}") from error
     for prefix in prefixes:

@@ -376,9 +376,9 @@ def test_a_real_comparison_from_start_to_end(tmp_path):
     script = """
 import dataclasses, runpy, sys
 from experiments import llrnn, registry
-from experiments.runtime import claiming
-claiming.commit_of = lambda folder: "c0ffee"
-claiming.untracked = lambda folder: []
+from experiments.runtime import claim_declaring
+claim_declaring.commit_of = lambda folder: "c0ffee"
+claim_declaring.untracked = lambda folder: []
 copy = llrnn.claims.COPY
 models = tuple(dataclasses.replace(model, steps=100, search=model.search[:1]) for model in copy.models)
 small = dataclasses.replace(copy, models=models, seeds=(0, 1), search_seeds=())

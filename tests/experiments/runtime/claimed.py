@@ -18,7 +18,7 @@ import optax
 import pytest
 
 from experiments import runtime
-from experiments.runtime import claiming
+from experiments.runtime import claim_declaring, claiming
 from experiments.runtime.claim_records import Record
 from experiments.runtime.claims import Claim, Comparison, Model
 from experiments.runtime.workdir import config_dict, surroundings, write_json
@@ -154,8 +154,8 @@ def run(comparison, folder, experiment=SIMULATED, **arguments):
 def ran(folder, **arguments):
     """Runs the comparison as from a clean checkout, and returns the folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-        patch.setattr(claiming, "untracked", lambda folder: [])
+        patch.setattr(claim_declaring, "commit_of", lambda folder: "c0ffee")
+        patch.setattr(claim_declaring, "untracked", lambda folder: [])
         run(comparison(), folder, **arguments)
     return folder
 
@@ -191,9 +191,35 @@ def two_budgets(**fields):
     return comparison(models=models, claims=read, search_seeds=(), search_by="", **fields)
 
 
+class Killed(BaseException):
+    """Stands for a kill: nothing is cleaned up by the runner."""
+
+
+def killed(evaluations, comparison, folder, *experiment):
+    """Runs until it dies in one of the evaluations, counted over all runs."""
+    count = iter(range(1, 1000))
+    sleep = time.sleep
+
+    def dying(seconds):
+        if next(count) == evaluations:
+            raise Killed
+        sleep(seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", dying)
+        with pytest.raises(Killed):
+            run(comparison, folder, *experiment)
+
+
+def edited(**fields):
+    """Returns the comparison with other fields of its second model."""
+    models = comparison().models
+    return comparison(models=(models[0], dataclasses.replace(models[1], **fields)))
+
+
 if __name__ == "__main__":
-    claiming.commit_of = lambda folder: "c0ffee"  # the tests' own files need not be committed
-    claiming.untracked = lambda folder: []
+    claim_declaring.commit_of = lambda folder: "c0ffee"  # the tests' own files need not be committed
+    claim_declaring.untracked = lambda folder: []
     out, workdir = map(Path, sys.argv[1:])
     for line in claiming.run(comparison(pause=0.1), EXPERIMENT, out=out, workdir=workdir):
         print(json.dumps(line))

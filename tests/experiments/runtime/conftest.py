@@ -9,14 +9,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import claimed  # pyrefly: ignore[missing-import]
 
-from experiments.runtime import claiming
+from experiments.runtime import claim_declaring
 
 
 @pytest.fixture
 def committed(monkeypatch):
     """Comparisons run as from a clean checkout."""
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
+    monkeypatch.setattr(claim_declaring, "commit_of", lambda folder: "c0ffee")
+    monkeypatch.setattr(claim_declaring, "untracked", lambda folder: [])
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import dataclasses
 import claimed  # pyrefly: ignore[missing-import]
 import pytest
 
-from experiments.runtime import claim_publishing, claim_records, claiming, claims
+from experiments.runtime import claim_declaring, claim_publishing, claim_records, claims
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -38,7 +38,7 @@ def test_a_claim_may_be_about_any_model(uninterrupted):
 def test_an_edited_declaration_with_new_seeds_is_another_attempt(uninterrupted, tmp_path, monkeypatch):
     """The line of the first attempt stays, under another id."""
     claimed.copied(uninterrupted, tmp_path)
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
+    monkeypatch.setattr(claim_declaring, "commit_of", lambda folder: "decade")
     lines = claimed.run(claimed.comparison(seeds=(3, 4, 5), level=0.9), tmp_path)
     assert [line["fixed_beforehand"] for line in lines] == ["decade"] * 2
     found = {line["id"]: line for line in claims.read(tmp_path / "out")}
@@ -73,8 +73,8 @@ def test_an_attempt_that_is_given_up_does_not_disappear(begun, tmp_path, monkeyp
     for line in lines:
         assert (line["ours"]["seeds"], line["given_up"], line["holds"]) == ([1], True, False)
         assert (line["command"], line["fixed_beforehand"]) == ("the command", "c0ffee")
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
-    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
+    monkeypatch.setattr(claim_declaring, "commit_of", lambda folder: "decade")
+    monkeypatch.setattr(claim_declaring, "untracked", lambda folder: [])
     claimed.run(again, tmp_path)
     found = {line["id"]: line for line in claims.read(tmp_path / "out")}
     assert found["slope.optimizer.attempt1"] == {**lines[0], "id": "slope.optimizer.attempt1"}

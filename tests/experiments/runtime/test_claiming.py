@@ -19,8 +19,6 @@ from experiments.runtime.looping import NonFiniteLoss
 pytestmark = pytest.mark.usefixtures("committed", "compiled_quickly")
 
 HERE = Path(__file__).parent
-LARGER = claimed.config(optimizer="adam", batch_size=16)
-REAL_UNTRACKED = claiming.untracked
 CLOCK = ("date", "commit", "seconds", "train_seconds")
 
 
@@ -87,41 +85,10 @@ def test_a_search_run_that_diverges_rules_its_setting_out(tmp_path):
     assert sum("diverged" in line for line in claimed.record_of(tmp_path).lines) == 1
 
 
-def test_the_declaration_is_recorded_before_the_first_reported_seed(uninterrupted):
-    """Its line stands between the search and the reported runs."""
-    kinds = [line["kind"] for line in claimed.record_of(uninterrupted).lines]
-    assert kinds == ["search"] * 4 + ["declaration"] + ["reported"] * 6
-    times = [
-        line["train_seconds"] for line in claimed.record_of(uninterrupted).lines if "train_seconds" in line
-    ]
-    assert len(times) == 10
-    assert times == [round(seconds, 2) for seconds in times]
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing is cleaned up by the runner."""
-
-
-def killed(evaluations, comparison, folder, *experiment):
-    """Runs until it dies in one of the evaluations, counted over all runs."""
-    count = iter(range(1, 1000))
-    sleep = time.sleep
-
-    def dying(seconds):
-        if next(count) == evaluations:
-            raise Killed
-        sleep(seconds)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claimed.time, "sleep", dying)
-        with pytest.raises(Killed):
-            claimed.run(comparison, folder, *experiment)
-
-
 def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path):
     """In the search, in the middle of a reported run, and between models; runs continue from checkpoints."""
     for evaluations in (6, 15, 7):
-        killed(evaluations, claimed.comparison(), tmp_path)
+        claimed.killed(evaluations, claimed.comparison(), tmp_path)
     claimed.run(claimed.comparison(), tmp_path)
     assert_equal(tmp_path, uninterrupted)
 
@@ -132,7 +99,7 @@ def test_real_runs_are_continued_from_their_checkpoints(tmp_path):
     small = claimed.comparison(models=models, seeds=(0, 1), search_seeds=(), search_by="")
     claimed.run(small, tmp_path / "calm", claimed.EXPERIMENT)
     for evaluations in (6, 5):
-        killed(evaluations, small, tmp_path / "killed", claimed.EXPERIMENT)
+        claimed.killed(evaluations, small, tmp_path / "killed", claimed.EXPERIMENT)
     assert len(claimed.record_of(tmp_path / "killed").lines) == 1 + 2
     assert len(claimed.run(small, tmp_path / "killed", claimed.EXPERIMENT)) == 2
     assert_equal(tmp_path / "killed", tmp_path / "calm")
@@ -195,89 +162,6 @@ def test_some_seeds_first(begun, tmp_path):
     assert len(claimed.run(claimed.comparison(), tmp_path)) == 2
 
 
-def edited(**fields):
-    models = claimed.comparison().models
-    return claimed.comparison(models=(models[0], dataclasses.replace(models[1], **fields)))
-
-
-@pytest.mark.parametrize(
-    ("comparison", "named"),
-    [
-        (edited(config=LARGER), "Adam: config.batch_size: 8 there, 16 now"),
-        (edited(num_seeds=2), "models"),
-        (edited(search=({"lr": 0.02}, {"lr": 0.1})), "models"),
-        (claimed.comparison(level=0.9), "level: 0.95 there, 0.9 now"),
-        (claimed.comparison(measure=lambda run: {"distance": 0.0}), "measure"),
-        (claimed.comparison(seeds=(0, 1, 2, 3)), "seeds"),
-        (claimed.comparison(search_seeds=(101,)), "search_seeds"),
-        (claimed.comparison(claims=claimed.comparison().claims[:1]), "claims"),
-    ],
-)
-def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparison, named, begun, tmp_path):
-    """Whatever it fixes: config, comparison, grid, level, measure, seeds, claims; nothing is trained."""
-    claimed.copied(begun, tmp_path)
-    before = claimed.record_of(tmp_path).path.read_bytes()
-    never = dataclasses.replace(claimed.SIMULATED, main=None)
-    with pytest.raises(ValueError, match="edited after its first reported seed") as refused:
-        claimed.run(comparison, tmp_path, never)
-    assert named in str(refused.value)
-    assert claimed.record_of(tmp_path).path.read_bytes() == before
-
-
-def growing(more=(), claims=(), **fields):
-    """Its claims name the models that they compare with; `more` of both can be added."""
-    first = claimed.comparison()
-    own = tuple(dataclasses.replace(claim, against=("Adam",)) for claim in first.claims)
-    return claimed.comparison(
-        **{"models": (*first.models, *more), "claims": (*claims, *own), "family": 4, **fields}
-    )
-
-
-LARGER_ADAM = dataclasses.replace(claimed.comparison().models[1], name="larger Adam", config=LARGER)
-FURTHER = dataclasses.replace(
-    claimed.comparison().claims[0], id="slope.optimizer.larger", ours="larger Adam", against=("Adam",)
-)
-
-
-def test_models_and_claims_can_be_added_later(tmp_path, monkeypatch):
-    """Only what is new is trained, under a declaration of its own; the lines of before stay as they are."""
-    before = claimed.run(growing(), tmp_path)
-    assert [line["level"] for line in before] == [0.9875, 0.9875]
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "beef")
-    after = claimed.run(growing([LARGER_ADAM], [FURTHER]), tmp_path)
-    assert [line["fixed_beforehand"] for line in after] == ["beef", "c0ffee", "c0ffee"]
-    assert after[1:] == before
-    assert [line["id"] for line in claims.read(tmp_path / "out")] == [
-        "slope.optimizer", "slope.optimizer.close", "slope.optimizer.larger",
-    ]  # fmt: skip
-    lines = claimed.record_of(tmp_path).lines
-    kinds = [line["kind"] for line in lines]
-    assert kinds == (
-        ["search"] * 4
-        + ["declaration"]
-        + ["reported"] * 6
-        + ["search"] * 2
-        + ["extension"]
-        + ["reported"] * 3
-    )
-    assert {line["model"] for line in lines[11:] if "model" in line} == {"larger Adam"}
-    assert claimed.run(growing([LARGER_ADAM], [FURTHER]), tmp_path) == after
-    assert len(claimed.record_of(tmp_path).lines) == len(lines)
-    smaller = dataclasses.replace(LARGER_ADAM, config=claimed.config(optimizer="adam"))
-    with pytest.raises(ValueError, match=r"larger Adam: config\.batch_size: 16 there, 8 now"):
-        claimed.run(growing([smaller], [FURTHER]), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"family": 0}, {"claims": claimed.comparison().claims}], ids=["level", "compared with all"]
-)
-def test_what_would_change_earlier_claims_cannot_be_added(fields, tmp_path):
-    """A further claim lowers the level unless the family is fixed; a claim about all models has one more."""
-    claimed.run(growing(**fields), tmp_path)
-    with pytest.raises(ValueError, match="edited after its first reported seed"):
-        claimed.run(growing([LARGER_ADAM], **fields), tmp_path)
-
-
 def test_a_run_is_repeated_from_nothing(uninterrupted, tmp_path):
     """Its bits are compared with the record, which gets a line; a run that came out otherwise is seen."""
     claimed.copied(uninterrupted, tmp_path)
@@ -300,42 +184,10 @@ def test_a_run_is_repeated_from_nothing(uninterrupted, tmp_path):
         ("again", 2, "SGD", False),
     ]
     assert claimed.run(claimed.comparison(), tmp_path) == claims.read(uninterrupted / "out")
-    assert not list((tmp_path / "new").iterdir())
-
-
-def test_a_search_may_be_followed_by_an_edit(tmp_path):
-    """Before the first reported seed the declaration is free; a changed model is searched again."""
-    killed(17, claimed.comparison(), tmp_path)  # four runs have 16 evaluations
-    assert [line["kind"] for line in claimed.record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
-    claimed.run(edited(config=LARGER), tmp_path)
-    kinds = [line["kind"] for line in claimed.record_of(tmp_path).lines]
-    assert kinds == ["search"] * 4 + ["declaration"] + ["search"] * 2 + ["declaration"] + ["reported"] * 6
-
-
-def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
-    """The search may run; the declaration is recorded with a commit that holds it, or not at all."""
-    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee-dirty")
-    with pytest.raises(ValueError, match="uncommitted"):
-        claimed.run(claimed.comparison(), tmp_path)
-    assert {line["kind"] for line in claimed.record_of(tmp_path).lines} == {"search"}
-
-
-def test_a_new_file_is_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
-    """A declaration that git does not track is not committed."""
-    monkeypatch.setattr(claiming, "untracked", lambda folder: ["experiments/new/claims.py"])
-    with pytest.raises(ValueError, match="new Python files"):
-        claimed.run(claimed.comparison(), tmp_path)
-
-
-def test_untracked_files_are_seen(tmp_path):
-    """Wherever they are in the checkout; ignored ones and other kinds of files do not count."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    assert REAL_UNTRACKED(tmp_path) == []
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for name in ("a/new.py", "a/b/notes.txt", "ignored.py"):
-        (tmp_path / name).write_text("")
-    (tmp_path / ".gitignore").write_text("ignored.py\n")
-    assert REAL_UNTRACKED(tmp_path / "a" / "b") == ["../new.py"]
+    assert not list((tmp_path / "new" / "slope.optimizer").iterdir())
+    held = claim_records.Held(tmp_path / "new" / "slope.optimizer", wait=False)
+    with held, pytest.raises(ValueError, match="another process uses"):
+        again(claimed.SIMULATED)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +206,7 @@ def test_arguments_outside_the_declaration(arguments, message, tmp_path):
 
 def test_an_unfair_comparison_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="Adam: search: got 1 settings, expected 2"):
-        claimed.run(edited(search=({"lr": 0.1},)), tmp_path)
+        claimed.run(claimed.edited(search=({"lr": 0.1},)), tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
