@@ -118,9 +118,7 @@ QUICK = Comparison(
     figures=lambda runs: {"boxworld/learning": _learning(runs)},
 )
 
-_IMITATION = dataclasses.replace(
-    get_config("demonstrations"), steps=600, decay_steps=600, eval_every=200, final_episodes=300
-)
+_IMITATION = dataclasses.replace(get_config("demonstrations"), steps=600, eval_every=200, final_episodes=300)
 """614,400 states, and 5,100 fresh boards at the end."""
 _IMITATION_RATES = tuple({"lr": lr, "matrix_lr": 10 * lr} for lr in (5e-4, 1e-3, 2e-3))
 _PAPERS_SIZES = "as in the paper, it is our agent without what makes it simplicial; another is as large"
@@ -248,7 +246,10 @@ def _without(name: str) -> Model:
     changes, parameters = _PARTS[name]
     of_agent = {key: value for key, value in changes.items() if hasattr(_IMITATION.agent, key)}
     agent = dataclasses.replace(_IMITATION.agent, kind="relational", **of_agent)
-    others: dict[str, Any] = {key: value for key, value in changes.items() if key not in of_agent}
+    # Declared when a decay that ends with the run was written as the number of its steps.
+    others: dict[str, Any] = {"decay_steps": _IMITATION.steps} | {
+        key: value for key, value in changes.items() if key not in of_agent
+    }
     return Model(name, dataclasses.replace(_IMITATION, agent=agent, **others), parameters, _IMITATION.steps)
 
 

@@ -270,11 +270,6 @@ class Config(RestartsConfig):
             )
         layout.check(self.groups, jax.device_count())
 
-    def with_steps(self, steps: int) -> "Config":
-        """Returns a copy with so many iterations; a decay that ends with the run ends with the copy's."""
-        decay = steps if self.decay_steps == self.steps else self.decay_steps
-        return dataclasses.replace(self, steps=steps, decay_steps=decay)
-
     def hardly_evaluated(self) -> "Config":
         """See `RunConfig.hardly_evaluated`: an agent that has learned little takes as long as it may."""
         return dataclasses.replace(super().hardly_evaluated(), final_episodes=1, eval_episodes=1, eval_cap=1)

@@ -172,4 +172,4 @@ def test_what_was_declared_about_roles():
     values = {claim.value for claim in roles_claims.ROLES.claims if not claim.tests}
     assert values > {f"{control}/probe" for control in probing.CONTROLS} | {"probe/operator", "probe/inverse"}
     roles_claims.ROLES.check()
-    assert (roles_claims.ROLES.seeds, len(roles_claims.ROLES.models)) == ((3, 4, 5), 2)
+    assert (roles_claims.ROLES.seeds, len(roles_claims.ROLES.models)) == ((6, 7, 8), 2)
