@@ -206,7 +206,7 @@ WHICH_BOX = Comparison(
     search_steps=_BRIDGES.steps // 4,
     figures=_bridges_found,
 )
-"""Settings are searched on the boards that are reported, by another seed of the model, alike for all models."""
+"""Settings are searched on the reported boards, by another seed of the model, alike for all models."""
 
 PUBLISHED_ACCURACY = 0.92
 """Of two layers of standard attention: Kozachinskiy et al. (2025), Table 1, the median over 8 seeds."""
