@@ -69,14 +69,17 @@ def _differences(line: Line) -> str:
 
 
 def _strongest(line: Line) -> str:
-    """Returns the baseline with the best mean: of those that the claim compares with, if there are any."""
-    baselines = [entry for entry in line["baselines"] if entry["per_seed"]]
-    baselines = [entry for entry in baselines if entry["compared"]] or baselines
-    if not baselines:
-        return "-"
-    best = max if line["higher_is_better"] else min
-    strongest = best(baselines, key=lambda entry: statistics.fmean(entry["per_seed"]))
-    return f"{strongest['name']}: {_blocks(strongest)}"
+    """Returns the compared baseline with the best mean, and a better one that is only reported."""
+    ranked = sorted(
+        (entry for entry in line["baselines"] if entry["per_seed"]),
+        key=lambda entry: statistics.fmean(entry["per_seed"]),
+        reverse=line["higher_is_better"],
+    )
+    compared = [entry for entry in ranked if entry["compared"]]
+    if not compared:
+        return f"{ranked[0]['name']}: {_blocks(ranked[0])}" if ranked else "-"
+    better = "" if ranked[0] is compared[0] else f"; only reported, {ranked[0]['name']}: {_blocks(ranked[0])}"
+    return f"{compared[0]['name']}: {_blocks(compared[0])}{better}"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -136,11 +136,14 @@ def test_an_expectation_and_an_attempt_given_up_are_shown():
     assert rows(claim_tables.table([found], ["a"], ["expected", "holds"]))[2] == ["no", "**no**"]
 
 
-def test_a_baseline_that_the_claim_does_not_compare_with_is_not_the_strongest_unless_all_are_such():
+def test_a_baseline_that_the_claim_does_not_compare_with_is_shown_apart_if_it_is_better():
     """A claim without a hypothesis has what it is seen against."""
     several = line("a", [1.0], [0.5], [0.7])
     several["baselines"][1]["compared"] = False
-    assert rows(claim_tables.table([several], ["a"], ["strongest"]))[2] == ["other0: 0.5"]
+    found = claim_tables.table([several], ["a"], ["strongest"])
+    assert rows(found)[2] == ["other0: 0.5; only reported, other1: 0.7"]
+    lower = {**several, "higher_is_better": False}
+    assert rows(claim_tables.table([lower], ["a"], ["strongest"]))[2] == ["other0: 0.5"]
     several["baselines"][0]["compared"] = False
     assert rows(claim_tables.table([several], ["a"], ["strongest"]))[2] == ["other1: 0.7"]
 
