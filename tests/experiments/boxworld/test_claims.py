@@ -183,6 +183,21 @@ def test_types_solved_after_imitation():
         assert [*found] == [f"boxworld/solved_{name}", f"boxworld/solved_{name}_types"]
 
 
+def test_seeds_of_imitation_without_a_part():
+    """A row for each model, with a mark for each seed and for their mean."""
+    runs: Any = {
+        "all parts": [{"measurements": {"solved": 0.9}}, {"measurements": {"solved": 0.8}}],
+        "without marks": [{"measurements": {"solved": 0.7}}],
+    }
+    axes = claims._seeds_solved(runs).axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["all parts", "without marks"]
+    drawn = [line.get_data() for line in axes.lines]
+    for found, expected in zip(
+        drawn, [([0.9, 0.8], [0, 0]), ([0.85], [0]), ([0.7], [1]), ([0.7], [1])], strict=True
+    ):
+        np.testing.assert_allclose(found, expected)
+
+
 def test_a_measurement_is_of_the_agent_and_of_chance(tmp_path):
     lines = [
         {"step": n, "frames": 1000 * n, "train_seconds": 1.0, "episodes": 500, "solved": n / 7}
