@@ -197,16 +197,18 @@ def _types_solved(runs: Mapping[str, Sequence[Line]], only: Sequence[str] = ()) 
 
 def _seeds_solved(runs: Mapping[str, Sequence[Line]]) -> Any:
     """Draws the fraction of boards solved by each seed of each model, and the mean over seeds."""
+    solved = [[line["measurements"]["solved"] for line in lines] for lines in runs.values()]
+    rows = np.arange(len(runs))
+    places = np.repeat(rows, [len(seeds) for seeds in solved])
+    means = [np.mean(seeds) for seeds in solved]
     with runtime.plots.style():
         figure = runtime.plots.Figure(figsize=(6.4, 0.36 * len(runs) + 1.2))
         axes = figure.add_subplot()
-        for row, lines in enumerate(runs.values()):
-            solved = [line["measurements"]["solved"] for line in lines]
-            seeds = axes.plot(solved, [row] * len(solved), "o", color=runtime.plots.COLOURS[0])
-            mean = axes.plot(np.mean(solved), row, "|", color=runtime.plots.COLOURS[1], markersize=14)
-        axes.legend([*seeds, *mean], ["a seed", "mean over seeds"], loc="upper left")
+        axes.plot(np.concatenate(solved), places, "o", color=runtime.plots.COLOURS[0], label="a seed")
+        axes.plot(means, rows, "|", color=runtime.plots.COLOURS[1], markersize=14, label="mean over seeds")
+        axes.legend(loc="upper left")
         axes.set(title="boards solved after imitation", xlabel="solved", xlim=(0.5, 1))
-        axes.set_yticks(range(len(runs)), list(runs))
+        axes.set_yticks(rows, list(runs))
         axes.invert_yaxis()
     return figure
 
