@@ -75,11 +75,13 @@ def _strongest(line: Line) -> str:
         key=lambda entry: statistics.fmean(entry["per_seed"]),
         reverse=line["higher_is_better"],
     )
-    compared = [entry for entry in ranked if entry["compared"]]
-    if not compared:
-        return f"{ranked[0]['name']}: {_blocks(ranked[0])}" if ranked else "-"
-    better = "" if ranked[0] is compared[0] else f"; only reported, {ranked[0]['name']}: {_blocks(ranked[0])}"
-    return f"{compared[0]['name']}: {_blocks(compared[0])}{better}"
+    if not ranked:
+        return "-"
+    strongest = next((entry for entry in ranked if entry["compared"]), ranked[0])
+    shown = f"{strongest['name']}: {_blocks(strongest)}"
+    if strongest is ranked[0]:
+        return shown
+    return f"{shown}; only reported, {ranked[0]['name']}: {_blocks(ranked[0])}"
 
 
 def _range(values: Sequence[float]) -> str:
