@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kernels.arrays import accumulator
+
 Step = Callable[[Int[Array, "*R"], Any, Int[Array, ""]], tuple[Float[Array, "*R V"], Any]]
 """step(last symbols, state, number of symbols so far) -> (logits after them, state)."""
 Allowed = Callable[[Int[Array, "R M"], Int[Array, ""]], Bool[Array, "R V"]]
@@ -46,6 +48,7 @@ class Sampling:
     def __call__(self, logits: Float[Array, "R V"], key: jax.Array) -> Int[Array, "R"]:
         """Samples one symbol per row."""
         count = logits.shape[-1] if self.top_k is None else min(self.top_k, logits.shape[-1])
+        logits = logits.astype(accumulator(logits))
         logits, symbols = jax.lax.top_k(logits / self.temperature, count)
         probabilities = jax.nn.softmax(logits)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
@@ -209,6 +212,7 @@ def search_beams(
 
     def extend(hypotheses, state, logits, count):
         ended, tokens, total, lengths = hypotheses
+        logits = logits.astype(accumulator(logits))
         vocab = logits.shape[-1]
         if allowed is not None:
             may = allowed(tokens.reshape(batch * beams, most), count).reshape(logits.shape)

@@ -2,8 +2,8 @@
 
     env = adapters.GymnaxBoxWorld(boxworld.BRIDGE)       # gymnax 1.0: steps return six values and restart
     env = adapters.TimeStepBoxWorld(boxworld.BRIDGE)     # stoa: (state, TimeStep), one episode
-    env = adapters.TimeStepBoxWorld(boxworld.BRIDGE, tell_truncation=False)  # step types of dm_env and
-    jumanji env = adapters.gymnasium_env(boxworld.BRIDGE)        # Gymnasium: see gymnasium_adapters.py
+    env = adapters.TimeStepBoxWorld(boxworld.BRIDGE, tell_truncation=False)  # dm_env's and jumanji's steps
+    env = adapters.gymnasium_env(boxworld.BRIDGE)        # Gymnasium: see gymnasium_adapters.py
 
 The objects hold only a config, are hashable, and have pure methods, so they can be static arguments of
 `jax.jit`.

@@ -4,7 +4,8 @@
     envs = gymnasium_adapters.BoxWorldVectorEnv(4096, boxworld.BRIDGE)         # one compiled program for all
 
 `register()` registers both with `gymnasium.make` and `gymnasium.make_vec` as "simplicial/BoxWorld-v0" and
-"simplicial/BridgeBoxWorld-v0". A seed gives the same boards in a single environment and in a batch.
+"simplicial/BridgeBoxWorld-v0". A seed gives the same first board to a single environment and
+to the first one of a batch.
 
 Axis letters: B environments, R rows, W = C + 1 columns of the picture.
 """

@@ -90,7 +90,7 @@ def v_trace(
         )
     if not 0 <= c_bar <= rho_bar:
         raise ValueError(f"c_bar: got {c_bar}, expected a number between 0 and rho_bar = {rho_bar}")
-    if advantage_rho_bar < 0:
+    if not advantage_rho_bar >= 0:
         raise ValueError(f"advantage_rho_bar: got {advantage_rho_bar}, expected at least 0")
 
     dtype = jnp.result_type(log_ratio, discount, reward, value, bootstrap, jnp.float32)

@@ -49,7 +49,7 @@ def rotate(
     distances of their positions. A trilinear sum has no such invariance. Angles are float32 at least.
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    pieces = x.astype(wide).reshape(*x.shape[:-1], -1, period)
+    pieces = x.astype(wide).reshape(*x.shape[:-1], x.shape[-1] // period, period)
     count = pieces.shape[-2]
     angles = jnp.outer(positions.astype(wide), ROTARY_BASE ** (-jnp.arange(count, dtype=wide) / count))
     angles = angles.reshape(*(1,) * (x.ndim - 3), len(positions), 1, count)

@@ -95,7 +95,7 @@ def draw_episode(
                 block=last,
                 head=head,
             )
-        boards = episodes.play(trained, jax.random.key(seed), cap=min(cap, 60))
+        boards = episodes.play(trained, jax.random.key(seed), cap=min(cap, 60), greedy=greedy)
         statistics = episodes.pair_statistics(boards, block=last)
         figures["pair_deviation"] = pictures.deviation_figure(
             statistics, title=f"Deviation of 2-simplicial attention from the median: {trained.name}"

@@ -183,11 +183,13 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
     return [events[index] for index in chosen]
 
 
-def play(player: Trained, key: PRNGKeyArray, *, boards: int = 100, cap: int = 60) -> list[Episode]:
+def play(
+    player: Trained, key: PRNGKeyArray, *, boards: int = 100, cap: int = 60, greedy: bool = False
+) -> list[Episode]:
     """Plays boards drawn from the training distribution, each for at most `cap` steps."""
     keys = [jax.random.split(jax.random.fold_in(key, number)) for number in range(boards)]
     return [
-        record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
+        record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap, greedy=greedy)
         for for_board, for_actions in keys
     ]
 

@@ -71,7 +71,10 @@ class Record:
             ValueError: a damaged line; file and line number are named.
         """
         self.path = out / "claims" / f"{name}.jsonl"
-        self.lines: list[dict[str, Any]] = []
+        self.lines = self._read()
+
+    def _read(self) -> list[dict[str, Any]]:
+        lines: list[dict[str, Any]] = []
         texts = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         for number, text in enumerate(texts, 1):
             try:
@@ -80,14 +83,18 @@ class Record:
                     raise ValueError(f"kind: got {line['kind']!r}")
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{self.path}, line {number}: not a line of a record ({error!r})") from error
-            self.lines.append(line)
+            lines.append(line)
+        return lines
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Appends a line, whole or not at all."""
-        self.lines.append(json.loads(json.dumps(line, allow_nan=False)))
+        """Appends a line, whole or not at all, to what is in the file by now: others may run other seeds."""
+        new = json.loads(json.dumps(line, allow_nan=False))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(self.path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
+        with Held(self.path.parent, wait=True):
+            self.lines = [*self._read(), new]
+            with whole(self.path) as temporary:
+                text = "".join(json.dumps(line) + "\n" for line in self.lines)
+                temporary.write_text(text, encoding="utf-8")
 
     @property
     def declared(self) -> dict[str, Any] | None:

@@ -247,10 +247,11 @@ def loop(
             step += length
             # Decided once, because the clock keeps running and a run must not end without saving its state;
             # and after an interval, so that every session makes progress, however long it took to start.
-            ended = config.is_over(step, train_seconds) or 0 < config.session_seconds <= elapsed
+            over = config.is_over(step, train_seconds)
+            ended = over or 0 < config.session_seconds <= elapsed
 
             metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
-            if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):
+            if evaluate is not None and (over or (config.eval_every and step % config.eval_every == 0)):
                 measured = evaluate(processes.on_own_devices(engine.params_of(state)))
                 metrics |= {f"eval/{key}": value for key, value in measured.items()}
                 if stop is not None and stop(step):

@@ -58,13 +58,15 @@ def trilinear_attention(
         NotImplementedError: an implementation asked for does not support these arguments, or not this
             platform.
     """
+    if not isinstance(causal, bool):
+        raise ValueError(f"causal: got {causal!r}, expected True or False (it is compiled in)")
     arrays = checks.floating(query=query, key1=key1, key2=key2, value1=value1, value2=value2)
     batch = _checked_batch(*arrays)
     *_, length, heads, features = arrays[0].shape
     config = Config(
         window1=_checked_window("window1", window1, causal),
         window2=_checked_window("window2", window2, causal),
-        causal=bool(causal),
+        causal=causal,
         scale=1 / math.sqrt(features) if scale is None else checks.positive("scale", scale),
     )
     if 0 in (*batch, length, heads):  # nobody attends

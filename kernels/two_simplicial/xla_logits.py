@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernels.softmax import MASKED
+from kernels.two_simplicial.pairwise import LEAST_SQUARE
 from kernels.two_simplicial.reference import Config
 
 PRECISE = jax.lax.Precision.HIGHEST
@@ -45,7 +46,7 @@ class TripleProduct:
     @property
     def least(self) -> float:
         """A `raw` value that no allowed triple is below."""
-        return (self.config.scale * self.config.eps) ** 2
+        return max((self.config.scale * self.config.eps) ** 2, LEAST_SQUARE)
 
     def prepare(
         self,

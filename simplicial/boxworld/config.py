@@ -75,12 +75,19 @@ BRIDGE = BoxWorldConfig(max_length=3, bridge_probability=0.5, rows=7, cols=9, ge
 """The paper's bridge BoxWorld: 7 x 9, solution length 1 to 3, a bridge in half of the episodes."""
 
 
+LARGEST = 127
+"""Most rows and columns: places are int8, also one step beyond the board."""
+
+
 def check_sizes(config: BoxWorldConfig) -> None:
     """Raises ValueError if a static size does not give a valid board."""
     if config.gem_locks not in (1, 2):
         raise ValueError(f"gem_locks: got {config.gem_locks!r}, expected 1 or 2")
     for name, least in (("rows", 3), ("cols", 3), ("traps", config.bridge_traps)):
         checks.whole_number(name, getattr(config, name), least)
+    for name in ("rows", "cols"):
+        if getattr(config, name) > LARGEST:
+            raise ValueError(f"{name}: got {getattr(config, name)}, expected at most {LARGEST}")
 
 
 def check(config: BoxWorldConfig) -> None:

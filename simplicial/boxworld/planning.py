@@ -114,6 +114,8 @@ def _solve(states, config, max_items, measure) -> tuple[Solution, Any]:
         raise ValueError(f"cols: got {config.cols}, expected at most 32")
     shape = states.time.shape
     size = math.prod(shape)
+    if not size:
+        raise ValueError(f"states: got a batch of shape {shape}, expected at least one state")
     chunk = min(CHUNK, size)
     flat = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[len(shape) :]), states)
     board_of = jax.vmap(functools.partial(_board, items=items, locks=config.gem_locks), out_axes=(-1, 0))
@@ -295,7 +297,7 @@ def _after_each(board, digits, rounds, taken, x, y) -> _After:
 
     def number(bits):  # [.., 4]
         values = jnp.asarray(2 ** np.arange(bits.shape[0]), jnp.int32)
-        return jnp.sum(jnp.where(bits, values[:, None], 0), axis=0)
+        return jnp.sum(jnp.where(bits, values[:, None], 0), axis=0, dtype=jnp.int32)
 
     opens_gem = is_inside & at(board.gem[taken, y])
     takes = at(board.entries[:, y]) & board.takeable[taken][:, None]
@@ -327,7 +329,7 @@ def _walk(after_each, start, solvable, chunk, *, key, discount) -> Path:
         )
         return time + 1, (after.taken, after.x, after.y), live & ~ends, path
 
-    unknown = Path(jnp.zeros(solvable.shape), jnp.full((*solvable.shape, 2), -1))
+    unknown = Path(jnp.zeros(solvable.shape), jnp.full((*solvable.shape, 2), -1, jnp.int32))
     return jax.lax.while_loop(lambda carry: carry[2].any(), follow, (jnp.int32(0), start, solvable, unknown))[
         -1
     ]

@@ -44,7 +44,9 @@ def rearrange(state: State, key: PRNGKeyArray, config: BoxWorldConfig) -> State:
         stays = (xs == state.gem[:1]) & ((ys == state.gem[1:]) | (ys == state.gem[1:] + config.slot_ys.step))
     draw = jnp.where(stays, 1, jax.random.uniform(key, stays.shape))
     # The n-th smallest draw goes to the n-th slot that does not stay.
-    order = jnp.sum(draw[None] < draw[:, None], axis=1), jnp.cumsum(~stays) - 1
+    is_earlier = np.tri(config.num_slots, k=-1, dtype=bool)  # of equal draws: none may lose its place
+    is_before = (draw[None] < draw[:, None]) | ((draw[None] == draw[:, None]) & is_earlier)
+    order = jnp.sum(is_before, axis=1), jnp.cumsum(~stays) - 1
     goes = jnp.where(stays[:, None] | stays[None], jnp.diag(stays), order[0][:, None] == order[1][None])
     source, target = jnp.argmax(goes, axis=0), jnp.argmax(goes, axis=1)
 

@@ -139,6 +139,13 @@ def test_top_p_ends_where_it_is_reached():
     assert list(map(bool, drawn(np.zeros((50, 2), np.float32)))) == [False, True]
 
 
+def test_top_p_of_many_words_is_summed_in_32_bits():
+    """With sixteen bits, the sum over equally probable words would stop to grow at a quarter of them."""
+    logits = jnp.zeros((400, 1024), jnp.bfloat16)
+    drawn = Sampling(top_p=0.75)(logits, jax.random.key(0))
+    assert 700 < drawn.max() < 0.75 * 1024
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -340,6 +347,18 @@ def test_a_beam_finds_what_greedy_misses():
     assert answers(wide)[0] == (1, EOS)
     np.testing.assert_allclose(np.exp(wide.log_probabilities[0, 0]), 0.4, rtol=1e-4)
     assert wide.log_probabilities[0, 0] > narrow.log_probabilities[0, 0]
+
+
+def test_sums_have_32_bits_where_logits_have_16():
+    """Sixteen bits would be too few to tell long answers apart."""
+    logits = jnp.linspace(0, 3, 9, dtype=jnp.bfloat16)[None, None]
+    found = decoding.search_beams(
+        lambda last, state, count: (jnp.broadcast_to(logits, (1, 2, 9)), state),
+        jnp.int32(0), logits=jnp.broadcast_to(logits, (1, 2, 9)), most=8, ends=Ends(PAD),
+    )  # fmt: skip
+    wanted = 8 * jax.nn.log_softmax(logits.astype(jnp.float32))[0, 0, -1]
+    assert found.log_probabilities.dtype == jnp.float32
+    np.testing.assert_allclose(found.log_probabilities[0, 0], wanted, rtol=1e-6)
 
 
 def test_fewer_answers_than_beams():

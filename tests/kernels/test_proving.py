@@ -109,6 +109,19 @@ def test_a_slow_kernel_passes_but_is_not_taken():
     assert "callback" in text.as_text()
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_blocks_are_compared_with_their_neighbours(monkeypatch):
+    """A slow moment of the machine, in which both are slow, refuses no kernel."""
+
+    def alternate(calls, **_):
+        return {name: [1.0, 2.0] if name == "xla" else [0.8, 1.0] for name in calls}
+
+    monkeypatch.setattr(proving.timing, "alternate", alternate)
+    proof = proving.prove_call(call(), CHIP)
+    assert proof.speedup == {"forward": 1.25, "both": 1.25}
+    assert proof.use
+
+
 def test_a_kernel_that_hangs_is_given_up():
     start = time.monotonic()
     with pytest.warns(kernels.KernelFailed, match="did not end within 2 s .it was running the gpu kernel"):

@@ -215,6 +215,7 @@ def test_half_precision_is_summed_in_single():
         ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar: got 0.0, expected a number between 0 and rho_bar = -1.0"),
         ({"c_bar": -0.5}, r"c_bar: got -0.5, expected a number between 0 and rho_bar = 1.0"),
         ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar: got -0.1, expected at least 0"),
+        ({"advantage_rho_bar": math.nan}, r"advantage_rho_bar: got nan, expected at least 0"),
     ],
 )
 def test_v_trace_refuses(changed, message):

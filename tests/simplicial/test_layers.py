@@ -186,6 +186,12 @@ def test_one_feature_is_enough():
 
 
 @pytest.mark.parametrize("module", [TrilinearAttention(1, 3), RotaryAttention(1, 2)])
+def test_no_vectors_are_a_sequence(module):
+    out, _ = jax.eval_shape(module.init_with_output, jax.random.key(0), jnp.zeros((2, 0, WIDTH)))
+    assert out.shape == (2, 0, WIDTH)
+
+
+@pytest.mark.parametrize("module", [TrilinearAttention(1, 3), RotaryAttention(1, 2)])
 def test_one_vector_is_no_sequence(module):
     with pytest.raises(ValueError, match=r"inputs: got shape \(5,\) and dtype float32"):
         jax.eval_shape(module.init, jax.random.key(0), jnp.zeros(5))

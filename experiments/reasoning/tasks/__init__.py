@@ -6,7 +6,7 @@ from experiments.reasoning.tasks.base import TRAIN, Kind, Problems, Task
 
 __all__ = ["FILES", "TASKS", "TRAIN", "Kind", "Problems", "Task"]
 
-FILES = ("match3", "compositions", "paths", "kinship", "rcc8", "words")
+FILES = ("match3", "paths", "compositions", "kinship", "rcc8", "words")
 """The files of this folder, each with a tuple `TASKS`."""
 
 TASKS: dict[str, Task] = {

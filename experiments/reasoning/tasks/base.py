@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 Kind = Literal["set", "sequence", "graph"]
 TRAIN = "train"
 """The split that is trained on; every other split is a test."""
-CANDIDATES = 32
+CANDIDATES = 128
 """How many problems are drawn for one that belongs to a split; see `of_split`."""
 
 

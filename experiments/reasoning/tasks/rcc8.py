@@ -89,12 +89,12 @@ class _Chains:
             self.ways.append(counts)
 
     def ends(self, length: int) -> np.ndarray:
-        """Returns the logits of both chains' sets given the answer, [8, S * S]."""
+        """Returns the logits of both chains' sets given the answer, [7, S * S]; no two leave EQ alone."""
         sets, ways = np.array(self.sets), self.ways[length - 1]
         common = sets[:, None] & sets[None]
         alone = common & (common.sum(axis=-1, keepdims=True) == 1)
         weights = alone * (ways[:, None] * ways[None])[..., None]
-        return _log(np.moveaxis(weights, -1, 0).reshape(8, -1))
+        return _log(np.moveaxis(weights, -1, 0)[:-1].reshape(len(RELATIONS) - 1, -1))
 
     def steps(self, length: int) -> np.ndarray:
         """Returns the logits of the set before the last relation, and of it, given the set, [S, S * 7]."""
@@ -121,8 +121,8 @@ class RCC8(Task):
     name: ClassVar[str] = "rcc8"
     kind: ClassVar[Kind] = "graph"
     vocabulary: ClassVar[int] = NAMES
-    classes: ClassVar[int] = 8
-    relations: ClassVar[int] = 8
+    classes: ClassVar[int] = 7
+    relations: ClassVar[int] = 7
     size: ClassVar[int] = (2 * LENGTHS[TRAIN][1]) ** 2
     tests: ClassVar[tuple[str, ...]] = ("2", "3", "4", "5")
     measure: ClassVar[str] = "4"
@@ -166,8 +166,7 @@ def draw_graph(
     chains = _chains()
     for_answer, for_ends, *for_paths = jax.random.split(key, 4)
     ends = chains.ends(length)
-    possible = np.isfinite(ends).any(axis=1)  # no two chains leave EQ alone
-    answer = jax.random.categorical(for_answer, jnp.asarray(np.where(possible, 0.0, -np.inf)))
+    answer = jax.random.randint(for_answer, (), 0, len(ends))
     both = jax.random.categorical(for_ends, jnp.asarray(ends)[answer])
     count = len(chains.sets)
     relations = jnp.full((size, size), -1)

@@ -150,6 +150,12 @@ def test_pair_statistics(episode):
     assert found["inventory"] == pytest.approx([inventory.mean()] * 3)
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_several_are_played_as_one_is(greedy):
+    for one in episodes.play(small_player(), jax.random.key(2), boards=2, cap=8, greedy=greedy):
+        assert (one.actions == np.argmax(one.probabilities, axis=-1)).all() == greedy
+
+
 def test_what_is_played_are_boards_of_the_environment():
     """Different ones; bridges on some only."""
     boards = episodes.play(small_player(), jax.random.key(2), boards=6, cap=2)

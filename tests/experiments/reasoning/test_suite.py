@@ -92,7 +92,7 @@ def test_settings_curves_and_tests_have_problems_of_their_own(monkeypatch):
 
 
 def test_larger_problems_are_fewer():
-    """And those of the curve, which is measured ten times, than those at the end."""
+    """And those of the curve, which is measured often, than those at the end."""
     task = TASKS["modular_arithmetic"]
     found = {seed: [suite.num_batches(task, test, seed) for test in task.tests] for seed in suite.PAIRS}
     assert found == {suite.VALIDATION: [16, 8, 2], suite.TEST: [16, 8, 2], suite.CURVE: [8, 2, 1]}

@@ -55,10 +55,10 @@ def test_models_of_a_task_train_for_equal_time_on_equal_batches():
 
 
 def test_runs_take_the_time_that_is_planned():
-    """Evaluation hardly takes longer than training, and the docstring says how long all takes."""
+    """Evaluation takes less than twice as long as training, and the docstring says how long all takes."""
     for task, cells in CELLS.items():
         for model in cells:
-            assert suite_claims.evaluation_seconds(task, model) < 1.25 * SECONDS
+            assert suite_claims.evaluation_seconds(task, model) < 2 * SECONDS
     training, evaluation = suite_claims.planned_hours()
     assert suite_claims.__doc__ is not None
     text = " ".join(suite_claims.__doc__.split())
@@ -100,6 +100,8 @@ def test_the_compared_number_of_steps_is_made_by_both():
             least = min(steps_of(task, BASELINE), steps_of(task, claim.ours))
             steps = compared_steps(task, claim.ours)
             assert 0.8 * least < steps <= least
+            first = steps_of(task, BASELINE) // EVALUATIONS
+            assert first <= steps  # or the Transformer would be compared before it was evaluated
             if claim.id.endswith(".equal_steps"):
                 assert claim.value == f"after_{steps}"
                 assert f"({steps:,} each)" in claim.claim
@@ -125,7 +127,7 @@ def test_accuracy_after_equal_steps_is_a_point_on_the_curve(name, tmp_path):
     after = {int(key.removeprefix("after_")): value for key, value in found.items() if "after_" in key}
     assert max(after) <= last
     for steps, value in after.items():
-        early = max(0.0, 1 - 2 * steps / last) * chance
+        early = max(0.0, 1 - steps / (last // 2)) * chance
         assert value == pytest.approx(steps / last + early)
     claims = {claim.value for claim in comparison.claims if name in (claim.ours, BASELINE)}
     assert claims <= set(found)

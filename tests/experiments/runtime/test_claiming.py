@@ -290,6 +290,15 @@ def test_two_processes_do_not_share_a_comparison(tmp_path):
         claimed.run(claimed.comparison(), tmp_path)
 
 
+def test_two_processes_add_to_one_record(tmp_path):
+    """Each has other seeds; what one adds the other keeps."""
+    lines = [{"kind": "search", "seed": seed} for seed in range(3)]
+    first, second = claimed.record_of(tmp_path), claimed.record_of(tmp_path)
+    for record, line in zip((first, second, first), lines, strict=True):
+        record.add(line)
+    assert claimed.record_of(tmp_path).lines == first.lines == lines
+
+
 def test_step_times():
     """One median for each model."""
     comparison = claimed.comparison()

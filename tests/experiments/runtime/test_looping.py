@@ -116,6 +116,25 @@ def test_a_session_that_is_over_before_it_begins_gets_on_by_one_interval(tmp_pat
         assert runtime.loop(limited, Counting(), workdir=tmp_path / "run", quiet=True).step == step
 
 
+def test_what_is_evaluated_does_not_depend_on_sessions(tmp_path):
+    """The end of a session adds no point to the curve."""
+    for name, seconds, sessions in (("at once", 0.0, 1), ("in parts", 1e-6, 3)):
+        limited = config(eval_every=8, session_seconds=seconds)
+        for _ in range(sessions):
+            runtime.loop(
+                limited,
+                Counting(),
+                evaluate=lambda params: {"n": params["n"]},
+                workdir=tmp_path / name,
+                quiet=True,
+            )
+    at_once, in_parts = (
+        [(line["step"], line.get("eval/n")) for line in metrics.read(tmp_path / name / "metrics.jsonl")]
+        for name in ("at once", "in parts")
+    )
+    assert at_once == in_parts == [(4, None), (8, 8), (10, 10)]
+
+
 def test_several_processes_must_have_the_same_config_the_same_checkpoints_and_a_workdir(
     tmp_path, monkeypatch
 ):

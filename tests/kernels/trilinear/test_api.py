@@ -51,6 +51,7 @@ BAD = {
     "negative window": ({"window1": -1, "causal": True}, "window1: got -1"),
     "window no int": ({"window1": 2.0, "causal": True}, r"window1: got 2\.0, expected an int"),
     "window a bool": ({"window1": True, "causal": True}, "window1: got True, expected an int"),
+    "causal a text": ({"causal": "False"}, "causal: got 'False', expected True or False"),
     "learned window": ({"window2": jnp.ones((), int), "causal": True}, "window2: got .*expected an int"),
     "scale": ({"scale": 0.0}, "scale: got 0.0, expected a finite number greater than 0"),
     "learned scale": ({"scale": jnp.ones(())}, "scale: got .*multiply the query"),

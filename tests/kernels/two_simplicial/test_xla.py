@@ -118,6 +118,17 @@ def test_what_is_masked_has_no_influence():
     np.testing.assert_allclose(got[1], calm[1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("eps", [1e-6, 1e-15])
+def test_gradients_are_finite_where_a_logit_has_none(eps):
+    """The root of 0 has no gradient; nor has that of a square that is no normal float32."""
+    config = Config("unsigned", scale=1e-5, eps=eps)
+    arrays = cases.arrays(shapes.TINY)
+    zero = (np.zeros_like(arrays[0]), *arrays[1:])
+    out, _, gradients = run(config, (), zero, cases.cotangent(zero))
+    for array in (out, *gradients):
+        assert np.isfinite(array).all()
+
+
 def test_logits_in_the_hundreds():
     """Softmaxes are then of one pair, and a logit's rounding is seen: no more than in the einsum path."""
     arrays = cases.arrays(shapes.ODD, kind="large")

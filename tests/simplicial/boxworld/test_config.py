@@ -62,6 +62,8 @@ from simplicial import boxworld
         (boxworld.STANDARD, {"traps": -1}, r"traps: got -1, expected an integer of at least 0"),
         (boxworld.BRIDGE, {"cols": 2}, r"cols: got .*, expected an integer of at least 3"),
         (boxworld.BRIDGE, {"traps": 0}, r"traps: got .*, expected an integer of at least 1"),
+        (boxworld.BRIDGE, {"cols": 128}, "cols: got 128, expected at most 127"),
+        (boxworld.STANDARD, {"rows": 129}, "rows: got 129, expected at most 127"),
         (boxworld.BRIDGE, {"gem_locks": 3}, "gem_locks: got 3, expected 1 or 2"),
     ],
 )

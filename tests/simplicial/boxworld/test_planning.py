@@ -232,3 +232,20 @@ def test_bad_arguments():
     state = jax.eval_shape(lambda key: boxworld.reset(key, wide), jax.random.key(0))
     found = jax.eval_shape(lambda state: boxworld.solutions(state, wide, max_items=0), state)
     assert found.actions.shape == (4,)
+    some = jax.eval_shape(lambda key: boxworld.reset_batch(key, 2, boxworld.BRIDGE), jax.random.key(0))
+    nothing = jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape[1:]), leaf.dtype), some)
+    with pytest.raises(ValueError, match=r"states: got a batch of shape \(0,\), expected at least one state"):
+        boxworld.solutions(nothing, boxworld.BRIDGE)
+
+
+def test_integers_of_64_bits_change_nothing():
+    states = states_of(SMALL, 8, seed=3, moves=20)
+
+    def demonstrate():
+        solve = jax.jit(lambda states, key: boxworld.demonstrations(states, SMALL, key, discount=0.9))
+        return jax.device_get(solve(states, jax.random.key(0))[0])
+
+    wanted = demonstrate()
+    with jax.enable_x64(True):
+        found = demonstrate()
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
