@@ -140,7 +140,8 @@ def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, 
 
     Args:
       config: the settings.
-      params: parameters of any model class; their names identify it.
+      params: parameters of a model class that the released code has; their names and shapes identify it.
+        Those of a token classifier, which it lacks, are taken for a text classifier's.
 
     Raises:
       ValueError: If the released code lacks a setting or no model has these parameters; lists all mismatches.

@@ -90,7 +90,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         Arguments are those of `FOLNet`, and `prefix_lengths`: the number of leading tokens of each text that
         attend to one another (prefix LM); None for none (causal LM). A prefix and its target form one text of
         one segment, so there are distances between their tokens. Outputs at real tokens do not depend on
-        tokens where `attention_mask` is False.
+        padding, where `attention_mask` is False, at the end of a text or before it.
 
         Raises:
           ValueError: If an argument does not fit, or ids or lengths are out of range (not checked while
@@ -147,9 +147,12 @@ class FOLNetDecoder(nn.Module, Pretrained):
             self.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
         )
         masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
-        mask = masks.decoder(length, optional(prefix_lengths), optional(attention_mask, bool))
+        real = optional(attention_mask, bool)
+        mask = masks.decoder(length, optional(prefix_lengths), real)
         types = segments(token_type_ids, (batch, length))
-        unary, relation = base_atoms(self.embeddings, jnp.asarray(input_ids), types, mask, 0, deterministic)
+        unary, relation = base_atoms(
+            self.embeddings, jnp.asarray(input_ids), types, mask, 0, deterministic, real
+        )
         states, premises = self.reasoner(unary, relation, mask, None, deterministic)
         return linked_back(self.diagonal, *states[-1], 0), states, premises, mask
 
@@ -169,14 +172,17 @@ def base_atoms(
     mask: Bool[Array, "#B 1 T C"],
     inputs: int,
     deterministic: bool,
+    real: Bool[Array, "B T"] | None,
 ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]:
     """Returns u_0(x), and u_0(x, y) for the tokens y of an input and of the text; 0 outside the mask.
 
-    `inputs` is the number of tokens of the input, 0 without one.
+    `inputs` is the number of tokens of the input, 0 without one. Positions count from a text's first real
+    token.
     """
     config = embeddings.config
     batch, length = input_ids.shape
-    unary = embeddings.properties(input_ids, types)
+    start = None if real is None else -jnp.argmax(real, axis=1)
+    unary = embeddings.properties(input_ids, types, start)
     relation = distances.of_texts(config, embeddings.relative, types)
     relation = embeddings.linked(unary, jnp.broadcast_to(relation, (batch, *relation.shape[1:])))
     if inputs:

@@ -39,16 +39,20 @@ class Tables(nn.Module):
         token_type_ids: Int[Array, "B T"],
         start: Int[Array, "B"] | None = None,
     ) -> Float[Array, "B T D1"]:
-        """Returns unary base atoms before normalization, of tokens at positions from `start` (default 0)."""
-        unary = jnp.take(self.type, token_type_ids, axis=0)
+        """Returns unary base atoms before normalization, of tokens at positions from `start` (default 0).
+
+        Tokens before position 0, which are padding, have position 0.
+        """
+        unary = looked_up(self.type, token_type_ids)
         if input_ids is not None:
-            unary += jnp.take(self.word, input_ids, axis=0)
+            unary += looked_up(self.word, input_ids)
         if self.position is not None:
             length = unary.shape[1]
             if start is None:
                 unary += self.position[None, :length]
-            else:  # rows of different lengths, each continued at its own position
-                unary += jnp.take(self.position, start[:, None] + jnp.arange(length)[None], axis=0)
+            else:  # texts of different lengths, each continued at its own position
+                places = start[:, None] + jnp.arange(length)[None]
+                unary += looked_up(self.position, jnp.maximum(places, 0))
         return unary
 
     def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
@@ -136,17 +140,23 @@ class Embeddings(Tables):
         return unary, self.dropout(relation, deterministic=deterministic)
 
 
+def looked_up(table: Float[Array, "V D1"], ids: Int[Array, "*B"]) -> Float[Array, "*B D1"]:
+    """Returns rows of a table by number; NaN for numbers out of range, negative ones too."""
+    return jnp.asarray(table).at[ids].get(mode="fill", wrap_negative_indices=False)
+
+
 def relation_counts(
     relation_ids: Int[Array, "B T T *K"], num_relations: int, dtype: Any = jnp.float32
 ) -> Float[Array, "B R T T"]:
-    """Counts how often each relation is given for a pair; -1 stands for none.
+    """Counts how often each relation is given for a pair; -1 stands for none, other unknown numbers give NaN.
 
     The product of counts and a table is the sum of the pair's rows, and its gradient is a product too.
     """
-    given = jnp.asarray(relation_ids)
+    given = jnp.asarray(relation_ids, jnp.int32)  # narrow types may lack -1 or `num_relations`
     given = given.reshape(*given.shape[:3], -1)
     held = functools.partial(jax.nn.one_hot, num_classes=num_relations, dtype=dtype, axis=1)
-    counts = held(given[..., 0])
-    for k in range(1, given.shape[-1]):
+    known = ((given >= -1) & (given < num_relations)).all(axis=-1)
+    counts = jnp.where(known, 0, jnp.nan).astype(dtype)[:, None]
+    for k in range(given.shape[-1]):
         counts += held(given[..., k])
     return counts

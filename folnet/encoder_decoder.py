@@ -81,7 +81,9 @@ class FOLNetTargetDecoder(nn.Module):
         inputs, length = encoded.real.shape[1], target_ids.shape[1]
         mask = masks.encoder_decoder(length, encoded.real, attention_mask)
         types = jnp.zeros_like(target_ids)
-        unary, relation = base_atoms(embeddings, target_ids, types, mask, inputs, deterministic)
+        unary, relation = base_atoms(
+            embeddings, target_ids, types, mask, inputs, deterministic, attention_mask
+        )
         read = self.reasoner.read_input(encoded.unary, encoded.relation)
         states, premises = self.reasoner(unary, relation, mask, read, deterministic)
         kernels = self.reasoner.kernels(states, premises, mask) if output_attentions else None

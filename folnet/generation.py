@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
@@ -329,7 +330,7 @@ def _how(
             f"max_new_tokens: got {max_new_tokens}, expected at most {most} after {length} tokens "
             f"(max_position_embeddings = {config.max_position_embeddings} absolute positions)"
         )
-    symbols = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    symbols = () if eos is None else tuple(map(int, np.atleast_1d(eos)))
     sequences = tuple(map(tuple, stop_sequences))
     _check_words(config, pad_token_id=pad, eos_token_id=symbols, stop_sequences=sum(sequences, ()))
     if num_beams < 1:
@@ -338,6 +339,8 @@ def _how(
         raise ValueError(
             f"num_return_sequences: got {num_return_sequences}, expected 1 to num_beams = {num_beams}"
         )
+    if length_exponent < 0:
+        raise ValueError(f"length_exponent: got {length_exponent}, expected at least 0")
     if num_beams > 1 and sampling is not None:
         raise ValueError(f"sampling: got {sampling}, expected None with num_beams = {num_beams}")
     decoding.check_key(sampling, key)

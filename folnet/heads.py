@@ -23,8 +23,9 @@ from folnet import objective
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
+from folnet.embeddings import looked_up
 from folnet.linear import Linear
-from folnet.model import FOLNet, FOLNetOutput
+from folnet.model import FOLNet, FOLNetOutput, check_ids
 from folnet.objective import check_labels
 from folnet.outputs import HeadOutput
 from folnet.pretrained import Pretrained
@@ -32,6 +33,9 @@ from folnet.settings import ModelConfig
 from folnet.transformer import Transformer
 from folnet.transformer_configuration import TransformerConfig
 from kernels.normalization import normalize
+
+ATOMS = ("inputs_embeds", "relation_ids", "relation_embeds")
+"""Arguments of `FOLNet` that add base atoms."""
 
 
 @struct.dataclass
@@ -129,7 +133,8 @@ class _Headed[Output](nn.Module, Pretrained):
     ) -> Output:
         """Returns the output of the heads, with a loss if labels are given.
 
-        Arguments are those of `FOLNet`, and the labels that the class names: -1 and -100 are ignored.
+        Arguments are those of `FOLNet`, and the labels that the class names. -1 and -100 are no classes
+        and are ignored.
 
         Raises:
           ValueError: If an argument does not fit, or labels are out of range (not checked while tracing).
@@ -278,15 +283,20 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         """Returns logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
 
         Raises:
-          ValueError: If an argument lacks the axis of choices.
+          ValueError: If an argument lacks the axis of choices, or does not fit.
         """
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        given |= {name: requests.pop(name) for name in ATOMS if name in requests}
+        batch, choices = jnp.shape(input_ids)[:2]
         for name, array in given.items():
-            if array is not None and jnp.ndim(array) != 3:
-                raise ValueError(f"{name}: got shape {jnp.shape(array)}, expected [B, N, T] with N choices")
-        batch, choices, length = jnp.shape(input_ids)
+            if array is not None and (jnp.ndim(array) < 3 or jnp.shape(array)[:2] != (batch, choices)):
+                axes = "[B, N, T, ...]" if name in ATOMS else "[B, N, T]"
+                like = "" if name == "input_ids" else ", as in input_ids"
+                raise ValueError(
+                    f"{name}: got shape {jnp.shape(array)}, expected {axes} with N choices{like}"
+                )
         flat: dict[str, Any] = {
-            name: None if array is None else array.reshape(batch * choices, length)
+            name: None if array is None else array.reshape(batch * choices, *array.shape[2:])
             for name, array in given.items()
         }
         out = self.folnet(**flat, deterministic=deterministic, **requests)
@@ -328,12 +338,17 @@ def _classes(name: str, logits: Float[Array, "*B C"], labels: Any) -> objective.
 
 
 def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:
-    """Selects tokens by position, None for all; raises ValueError if the batch sizes differ."""
+    """Selects tokens by position, None for all.
+
+    Raises:
+      ValueError: If the batch sizes differ, or positions are out of range (not checked while tracing).
+    """
     if positions is None:
         return unary
     if positions.ndim != 2 or positions.shape[0] != unary.shape[0]:
         raise ValueError(f"mlm_positions: got shape {positions.shape}, expected [{unary.shape[0]}, M]")
-    return jnp.take_along_axis(unary, positions[..., None], axis=1)
+    check_ids("mlm_positions", positions, unary.shape[1], "the number of tokens")
+    return jax.vmap(looked_up)(unary, positions)
 
 
 def _logits(values: jax.Array) -> jax.Array:

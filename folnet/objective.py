@@ -1,8 +1,8 @@
 """Losses as sums with counts, so that the losses of several batches or devices can be added.
 
 Pretraining is masked language modelling plus the sentence task (Appendix A.4); fine-tuning is classification,
-regression or span prediction. Labels -1 and -100 are ignored: the values that the released code and Hugging
-Face use.
+regression or span prediction. Labels of classes are ignored if they are -1 or -100: the values that the
+released code and Hugging Face use.
 
 Axis letters: B batch; M masked tokens; T tokens; V vocabulary; C classes.
 """
@@ -65,7 +65,9 @@ def cross_entropy(logits: Float[Array, "*B C"], labels: Int[Array, "*B"]) -> Los
         )
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     real = is_real(labels)
-    right = jnp.take_along_axis(logits, jnp.where(real, labels, 0)[..., None], axis=-1)[..., 0]
+    labels = jnp.where(real, labels, 0)
+    right = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    right = jnp.where(labels < 0, jnp.nan, right)  # as for labels that are too large
     losses = jnp.where(real, jax.nn.logsumexp(logits, axis=-1) - right, 0)
     hit = (jnp.argmax(logits, axis=-1) == labels) & real
     return Loss(losses.sum(), real.sum(), hit.sum())
@@ -78,12 +80,20 @@ sentence = cross_entropy
 def binary_cross_entropy(
     logits: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]
 ) -> Loss:
-    """Returns the loss of several labels per row, each 0 or 1; raises ValueError if the shapes differ."""
+    """Returns the loss of several labels per row, each 0 or 1 or ignored.
+
+    Raises:
+      ValueError: If the shapes differ, or a label is not 0 to 1 (not checked while tracing).
+    """
     _same("labels", labels, logits)
+    real = is_real(labels)
+    if not isinstance(labels, jax.core.Tracer):
+        values = np.asarray(labels)
+        _check_values("labels", values, (values >= 0) & (values <= 1), "0 to 1")
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    losses = jax.nn.softplus(logits) - labels * logits
-    hit = (logits > 0) == (labels > 0.5)
-    return Loss(losses.sum(), jnp.asarray(losses.size), hit.sum())
+    losses = jnp.where(real, jax.nn.softplus(logits) - labels * logits, 0)
+    hit = ((logits > 0) == (labels > 0.5)) & real
+    return Loss(losses.sum(), real.sum(), hit.sum())
 
 
 def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]) -> Loss:
@@ -130,7 +140,8 @@ def sequence_classification(
       problem_type: None means "regression" for one logit and "single_label_classification" otherwise.
 
     Raises:
-      ValueError: If the type is unknown or the shapes do not match.
+      ValueError: If the type is unknown, the shapes do not match, or one of several labels is not 0 to 1
+        (not checked while tracing).
     """
     problem_type = problem_type or ("regression" if logits.shape[-1] == 1 else "single_label_classification")
     match problem_type:
@@ -155,18 +166,21 @@ def check_labels(name: str, labels: Int[Array, "*B"], classes: int) -> None:
     if isinstance(labels, jax.core.Tracer):
         return
     values = np.asarray(labels)
-    wrong = (values < 0) & ~np.isin(values, IGNORED) | (values >= classes)
-    if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ValueError(
-            f"{name}: got {values[place]} at {list(place)}, expected 0 to {classes - 1}, or one of {IGNORED} "
-            "for none"
-        )
+    _check_values(name, values, (values >= 0) & (values < classes), f"0 to {classes - 1}")
 
 
 def is_real(labels: Int[Array, "*B"]) -> Bool[Array, "*B"]:
     """Returns where labels are not to be ignored."""
     return (labels != IGNORED[0]) & (labels != IGNORED[1])
+
+
+def _check_values(name: str, values: np.ndarray, right: np.ndarray, expected: str) -> None:
+    wrong = ~right & ~np.isin(values, IGNORED)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{name}: got {values[place]} at {list(place)}, expected {expected}, or one of {IGNORED} for none"
+        )
 
 
 def _same(name: str, array: Array, like: Array) -> None:

@@ -9,7 +9,6 @@ table.
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -37,12 +36,9 @@ def attention(
 
         z_h(x) = sum_a softmax_a(<q_h(x), k_h(a) + k(x, a)> / sqrt(S) + b_h(x, a)) (v_h(a) + v(x, a))
 
-    Here k(x, a) is `relation_keys`, v(x, a) is `relation_premise` and b is `bias`. Without the first two and
-    without dropout this is `jax.nn.dot_product_attention`. The mask is True where x may attend to a.
+    Here k(x, a) is `relation_keys`, v(x, a) is `relation_premise` and b is `bias`. The mask is True
+    where x may attend to a; where there is no such a, z is 0.
     """
-    if relation_keys is None and dropout is None:
-        bias = None if bias is None else bias.astype(query.dtype)
-        return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
     kernel = attention_kernel(query, key, bias=bias, relation_keys=relation_keys, mask=mask, dropout=dropout)
     result = jnp.einsum("bhxa,bahs->bxhs", kernel, value)
     if relation_premise is None:

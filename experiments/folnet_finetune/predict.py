@@ -41,7 +41,10 @@ def answers(run: Path, name: str) -> tuple[kinds.Kind, Split, Measured]:
     tokenizer = WordPieceTokenizer.from_pretrained(run / BEST)
     columns = {name: getattr(config.own, name) for name in ("first", "second", "label")}
     source = tables.source(name, "test", config.data_dir)
-    task = with_windows(own.reopened(source, kind.of_own, model.config.labels, **columns), config)
+    labels, count = model.config.labels, model.config.num_labels
+    if not labels and count > 1:  # names of classes that are left out of the settings, being the default ones
+        labels = tuple(f"LABEL_{number}" for number in range(count))
+    task = with_windows(own.reopened(source, kind.of_own, labels, **columns), config)
     examples = task.examples(".", "test")
     split = Split(
         "test", examples, task.features(examples, tokenizer, config.tokens), task.labelled(examples)

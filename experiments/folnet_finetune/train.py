@@ -126,8 +126,7 @@ def train(
             found = measure.development(params)
         latest.clear()
         latest[tuning.step] = found
-        # Not at the end of a session: the best model must not depend on how often a run was interrupted.
-        if found and (tuning.step % config.eval_every == 0 or tuning.step == config.steps):
+        if found:
             best.offer(tuning.step, found, params)
         return found
 

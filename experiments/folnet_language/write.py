@@ -7,8 +7,8 @@ r"""Writes texts with a trained model.
 
 `--weights` is a run's directory, a released folder, or a folder of a `FOLNetForCausalLM` or a
 `FOLNetForConditionalGeneration` with its vocabulary. A language model continues a prompt, an encoder-decoder
-answers it. Each text is one line of JSON, with `prompt`, `text`, `ended` (whether the model ended the text)
-and, with beams, `score`. From Python: `writing.open_writer`.
+answers it. Each text is one line of JSON, with `prompt`, `text`, `ended` (whether it ended with [SEP]) and,
+with beams, `score`. From Python: `writing.open_writer`.
 """
 
 import json

@@ -26,7 +26,7 @@ class Written(NamedTuple):
 
     Attributes:
         text: its words.
-        ended: whether the model ended it, instead of reaching the maximum number of tokens.
+        ended: whether it ended with [SEP], instead of a text to stop at or the maximum number of tokens.
         score: of a beam search: its log-probability, divided by the length penalty.
     """
 

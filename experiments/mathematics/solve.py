@@ -122,8 +122,8 @@ def test_questions(trained: Trained, module: str | None) -> list[str]:
     try:
         source = mathematics.open_source(trained.questions) if trained.questions else config.data.open()
         names = config.data.test_modules(source)[mathematics.INTERPOLATE]
-    except ValueError:
-        return []  # the run's questions are not on this machine
+    except (ValueError, KeyError):
+        return []  # the run's questions are not on this machine, or not those of the tests
     module = module or names[0]
     if module not in names:
         raise ValueError(f"--module: got {module!r}, expected one of {', '.join(map(repr, names))}")

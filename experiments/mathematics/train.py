@@ -42,12 +42,17 @@ def main(
         The result of the model, under its name, and of the baseline, under "baseline".
 
     Raises:
-        runtime.WorkdirError: there are no questions, they do not fit the buckets, or the workdir has those of
-            another config.
+        runtime.WorkdirError: there are no questions to train or to test with, they do not fit the buckets, or
+            the workdir has those of another config.
     """
     try:
         source = processes.first_before_others(lambda: open_questions(config, workdir), ValueError)
         training_batches(config, source)  # raises early if questions do not fit the buckets
+        if mathematics.INTERPOLATE not in config.data.test_modules(source):
+            raise ValueError(
+                f"directory: got {config.data.directory!r} without test questions, expected questions in its "
+                f"folder {mathematics.INTERPOLATE}/, too"
+            )
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"config.data: {error}") from error
     configs: dict[str, Config] = {config.model.name: config}

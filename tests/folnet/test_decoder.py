@@ -164,9 +164,10 @@ def test_token_by_token(operators, fields):
     check_steps(operators, **fields)
 
 
-def test_padding_is_not_seen_and_no_token_is_the_first():
+@pytest.mark.parametrize("fields", [{}, OTHER])
+def test_padding_is_not_seen_and_no_token_is_the_first(fields):
     """With any padding before or after it, a text gives the same results as alone."""
-    model, params = causal("j.")
+    model, params = causal("j.", **fields)
     text = np.tile(words(1, 4, seed=5), (2, 1))
 
     def run(text, real, prefixes) -> Any:

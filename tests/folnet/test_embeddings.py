@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from folnet import positions
-from folnet.embeddings import Embeddings
+from folnet.embeddings import Embeddings, relation_counts
 from tests.folnet import known_dropout, small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -100,6 +100,11 @@ def test_relations_by_number(several):
     rows = np.concatenate((np.asarray(params["relation"]), np.zeros((1, config.relation_size))))
     added = rows[ids].sum(axis=-2) if several else rows[ids[..., 0]]
     np.testing.assert_allclose(relation, normalized(relative(params, config) + added), atol=1e-5)
+
+
+def test_more_relations_than_numbers_of_a_narrow_type():
+    counts = relation_counts(jnp.asarray([[[[-1, 2]]]], jnp.int8), 200)
+    assert np.argwhere(counts).tolist() == [[0, 2, 0, 0]]
 
 
 def test_atoms_as_vectors():

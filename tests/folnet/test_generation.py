@@ -308,6 +308,8 @@ def test_half_precision():
             "max_new_tokens: got 8, expected at most 7 after 3 tokens",
         ),
         ({"eos_token_id": 19}, {}, "eos_token_id: got 19, expected 0 to 18"),
+        ({"eos_token_id": np.int64(19)}, {}, "eos_token_id: got 19, expected 0 to 18"),
+        ({"num_beams": 2, "length_exponent": -1.0}, {}, "length_exponent: got -1.0, expected at least 0"),
         ({"pad_token_id": -1}, {}, "pad_token_id: got -1"),
         ({"attention_mask": [[1, 1, 1], [0, 0, 0]]}, {}, r"attention_mask: got \[0, 0, 0\] at \[1\]"),
         ({"num_beams": 0}, {}, "num_beams: got 0, expected at least 1"),

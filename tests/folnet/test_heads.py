@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import folnet
-from folnet import LARGE, FOLNetForPreTraining, objective, parameters, table3
+from folnet import LARGE, FOLNetForPreTraining, heads, objective, parameters, table3
 from folnet.embeddings import Tables
 from folnet.heads import PredictionHead
 from tests.folnet import known_dropout, small
@@ -148,6 +148,15 @@ def test_words_at_positions_are_those_of_all():
         jax.eval_shape(lambda: small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1]))
 
 
+def test_positions_out_of_range():
+    """An error or, in compiled functions, NaN; negative ones do not count from the end."""
+    unary = jnp.arange(8.0).reshape(1, 4, 2)
+    with pytest.raises(ValueError, match=r"mlm_positions: got 4 at \[0, 1\], expected 0 to 3 \(the number"):
+        heads.at(unary, jnp.asarray([[3, 4]]))
+    found = small.quickly(heads.at)(unary, jnp.asarray([[3, 4, -1]]))
+    np.testing.assert_array_equal(found[0], [[6, 7], [np.nan] * 2, [np.nan] * 2])
+
+
 @pytest.mark.parametrize("cls", WITH_HEADS)
 def test_logits_are_float32(cls):
     """Also when computing in bfloat16, since they are for losses."""
@@ -158,26 +167,37 @@ def test_logits_are_float32(cls):
 
 
 def test_choices_are_texts_of_their_own():
-    """The logit of a choice is that of its text alone."""
-    model = folnet.FOLNetForMultipleChoice(small.config(operators="j."))
+    """The logit of a choice is that of its text alone, with its own base atoms."""
+    model = folnet.FOLNetForMultipleChoice(small.config(operators="j.", relation_vocab_size=2))
     single = folnet.FOLNetForSequenceClassification(model.config.replace(num_labels=1))
     params = small.draw(model)
     ids = jnp.asarray(np.stack([(np.asarray(IDS) + more) % 19 for more in (0, 3, 5)], axis=1))
     types = jnp.asarray(np.stack([TYPES] * 3, axis=1))
     real = np.ones(ids.shape, bool)
     real[0, 1, -2:] = False
-    mask = jnp.asarray(real)
+    mask, rng = jnp.asarray(real), np.random.default_rng(0)
+    atoms = {
+        "inputs_embeds": jnp.asarray(rng.normal(size=(2, 3, 7, 14)), jnp.float32),
+        "relation_ids": jnp.asarray(rng.integers(-1, 2, (2, 3, 7, 7, 2))),
+        "relation_embeds": jnp.asarray(rng.normal(size=(2, 3, 7, 7, 6)), jnp.float32),
+    }
 
     @small.quickly
     def run(params):
-        one = small.apply(single, params, ids[:, 1], types[:, 1], mask[:, 1])
-        return small.apply(model, params, ids, types, mask).logits, one.logits
+        of_one = {name: array[:, 1] for name, array in atoms.items()}
+        one = small.apply(single, params, ids[:, 1], types[:, 1], mask[:, 1], **of_one)
+        return small.apply(model, params, ids, types, mask, **atoms).logits, one.logits
 
     logits, one = run(params)
     assert logits.shape == (2, 3)
     np.testing.assert_allclose(logits[:, 1], one[:, 0], atol=1e-5)
     with pytest.raises(ValueError, match=r"token_type_ids: got shape \(2, 7\), expected \[B, N, T\]"):
         small.apply(model, params, ids, TYPES)
+    flat = atoms["relation_ids"].reshape(6, 7, 7, 2)
+    with pytest.raises(
+        ValueError, match=r"relation_ids: got shape \(6, 7, 7, 2\), expected \[B, N, T, ...\]"
+    ):
+        small.apply(model, params, ids, types, relation_ids=flat)
 
 
 DROPS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
@@ -257,12 +277,12 @@ def test_heads_pass_on_all_arguments(cls):
     bad: dict[str, Any] = {
         "input_ids": np.full((2, *choices, 3), 19),
         "token_type_ids": np.full((2, *choices, 3), 2),
-        "attention_mask": np.ones((2, 4)),
-        "relation_ids": np.full((2, 3, 3), 2),
-        "relation_embeds": np.zeros((2, 3, 3, 9)),
-        "inputs_embeds": np.zeros((2, 3, 9)),
+        "attention_mask": np.ones((2, *choices, 4)),
+        "relation_ids": np.full((2, *choices, 3, 3), 2),
+        "relation_embeds": np.zeros((2, *choices, 3, 3, 9)),
+        "inputs_embeds": np.zeros((2, *choices, 3, 9)),
     }
-    for name in list(bad)[: 2 if choices else None]:
+    for name in bad:
         given = {"input_ids": np.zeros((2, *choices, 3), int), name: bad[name]}
         with pytest.raises(ValueError, match=f"^{name}: got"):
             model.apply({"params": {}}, **given)

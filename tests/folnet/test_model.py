@@ -207,14 +207,22 @@ def test_relations_by_number_need_a_table():
 
 
 def test_ids_are_checked_on_the_host_only():
-    """Compiled functions have no values to check; ids out of range then give NaN."""
-    config = small.config(operators="j.")
+    """Compiled functions have no values to check; ids out of range, negative ones too, then give NaN."""
+    config = small.config(operators="j.", relation_vocab_size=4)
     with pytest.raises(ValueError, match=r"input_ids: got 19 at \[1, 0\]"):
         check_inputs(config, np.asarray([[0], [19]]))
     check_inputs(config, np.asarray([[0], [18]]), np.asarray([[0], [1]]))
     model = FOLNet(config)
     params = small.draw(model)
-    base = small.quickly(
-        lambda ids: small.apply(model, params, ids, output_hidden_states=True).hidden_states[0]
-    )
-    assert np.isnan(base(np.asarray([[1, 19]], np.int32))).any(-1).tolist() == [[False, True]]
+    ids, types = np.asarray([[1, 19, -1, -19, 18, 0]]), np.asarray([[1, 0, 0, 0, 2, -1]])
+    relations = np.full((1, 6, 6), -1)
+    relations[0, 1, :3] = 4, -2, 3
+
+    @small.quickly
+    def base(*texts):
+        out = small.apply(model, params, *texts[:2], relation_ids=texts[2], output_hidden_states=True)
+        return out.hidden_states[0], out.relation_hidden_states[0]
+
+    unary, relation = (np.isnan(atoms).any(-1)[0] for atoms in base(ids, types, relations))
+    assert unary.tolist() == [False] + [True] * 5
+    assert np.argwhere(relation).tolist() == [[1, 0], [1, 1]]

@@ -36,6 +36,12 @@ def test_cross_entropy():
     np.testing.assert_allclose(got.accuracy, float(got.correct) / 7, rtol=1e-6)
 
 
+def test_labels_out_of_range():
+    """Compiled functions cannot check them; negative ones do not count from the end either."""
+    for label in (5, -2):
+        assert np.isnan(cross_entropy(jnp.zeros((1, 5)), jnp.asarray([label])).sum)
+
+
 def test_batches_add_up():
     """Sums of parts equal those of the whole, also if a part has no labels."""
     logits, labels = jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS)
@@ -109,13 +115,21 @@ def test_regression():
 
 
 def test_several_labels():
-    """Each label is a separate binary problem."""
+    """Each label is a separate binary problem, and only real ones count."""
     logits, labels = RNG.normal(size=(4, 3)), RNG.integers(0, 2, (4, 3))
-    kind = "multi_label_classification"
-    got = sequence_classification(jnp.asarray(logits, jnp.float32), jnp.asarray(labels), kind)
-    p = 1 / (1 + np.exp(-logits))
-    np.testing.assert_allclose(got.sum, -np.log(np.where(labels, p, 1 - p)).sum(), rtol=1e-5)
-    assert (int(got.count), int(got.correct)) == (12, ((p > 0.5) == labels).sum())
+    labels[0, 1], labels[2, 0] = -1, -100
+    kind, given = "multi_label_classification", jnp.asarray(logits, jnp.float32)
+    got = sequence_classification(given, jnp.asarray(labels), kind)
+    p, real = 1 / (1 + np.exp(-logits)), labels >= 0
+    want = -np.log(np.where(labels, p, 1 - p))[real].sum()
+    np.testing.assert_allclose(got.sum, want, rtol=1e-5)
+    assert (int(got.count), int(got.correct)) == (10, ((p > 0.5) == labels)[real].sum())
+    for wrong in (2, -2, np.nan):
+        bad = np.where(labels == -100, wrong, labels)
+        with pytest.raises(
+            ValueError, match=rf"labels: got {float(wrong)} at \[2, 0\], expected 0 to 1, or one"
+        ):
+            objective.sequence_classification(given, jnp.asarray(bad, jnp.float32), kind)
 
 
 def test_the_type_of_a_problem():

@@ -105,6 +105,25 @@ def test_another_class_takes_the_encoder(saved):
     chex.assert_trees_all_equal(FOLNet.from_pretrained(directory)[1], params["folnet"])
 
 
+@pytest.mark.parametrize("other", [folnet.FOLNetForTokenClassification, folnet.FOLNetForMultipleChoice])
+def test_the_head_of_another_class_is_left_out(tmp_path, other):
+    """Also if it has the same name."""
+    model = other(CONFIG.replace(num_labels=3))
+    params = small.draw(model)
+    model.save_pretrained(tmp_path, params)
+    with pytest.raises(
+        ValueError, match=r"\n  classifier.bias: missing, expected \(3,\)\n  classifier.weight"
+    ):
+        FOLNetForSequenceClassification.from_pretrained(tmp_path)
+    _, found = FOLNetForSequenceClassification.from_pretrained(tmp_path, key=small.key())
+    assert not np.any(found["classifier"]["bias"])
+    chex.assert_trees_all_equal(found["folnet"], params["folnet"])
+    # A folder that does not say its class has the heads that its parameters are named for.
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": None}))
+    chex.assert_trees_all_equal(other.from_pretrained(tmp_path)[1], params)
+
+
 def test_parameters_of_16_bits(tmp_path):
     """They are drawn, saved and loaded as such, computed with as their values in 32 bits, and converted."""
     cls = FOLNetForPreTraining

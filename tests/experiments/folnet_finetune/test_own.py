@@ -129,11 +129,11 @@ def finished(folder: Path, **labels: Any) -> tuple[Path, Any, Any]:
 TEXTS = ["the dog sat .", "the cat sat", "it is a red book"]
 
 
-@pytest.mark.parametrize("numbers", [False, True])
-def test_answers_are_those_of_the_model(tmp_path, monkeypatch, capsys, numbers):
+@pytest.mark.parametrize("names", [("bad", "good"), ("LABEL_0", "LABEL_1"), ()])
+def test_answers_are_those_of_the_model(tmp_path, monkeypatch, capsys, names):
     """Padding is masked, as in the run; with labels, the metrics of the run are printed."""
-    labels: Any = {"num_labels": 2, "labels": ("bad", "good")}
-    run, made, params = finished(tmp_path, **{"num_labels": 1} if numbers else labels)
+    numbers = not names
+    run, made, params = finished(tmp_path, num_labels=len(names) or 1, labels=names)
     rows = [{"text": text} | ({"label": n + 0.5} if numbers else {}) for n, text in enumerate(TEXTS)]
     (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     given = flags.FlagValues()
@@ -157,7 +157,7 @@ def test_answers_are_those_of_the_model(tmp_path, monkeypatch, capsys, numbers):
         assert all("probability" not in row for row in found)
         return
     odds = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    assert [row["prediction"] for row in found] == [("bad", "good")[n] for n in odds.argmax(axis=1)]
+    assert [row["prediction"] for row in found] == [names[n] for n in odds.argmax(axis=1)]
     np.testing.assert_allclose([row["probability"] for row in found], odds.max(axis=1), atol=1e-5)
 
 

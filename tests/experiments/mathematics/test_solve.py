@@ -1,5 +1,6 @@
 """Asking a trained model: the program as a user starts it, and what it shows."""
 
+import dataclasses
 import io
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 from experiments import runtime
 from experiments.mathematics import figures, solve, train
 from experiments.mathematics.load import load
-from tests.experiments.mathematics.small import talkative
+from tests.experiments.mathematics.small import talkative, with_data
 from tp_transformer import TPTransformer, mathematics, roles
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -97,6 +98,15 @@ def test_roles_are_those_of_the_runs_test_questions(run):
     np.testing.assert_array_equal(solver.labels(QUESTION), expected[0, : len(QUESTION) + 2])
     again = solver.labels(asked[0])
     np.testing.assert_array_equal(again, clusters.labels[0, : len(asked[0]) + 2])
+
+
+def test_a_folder_may_lack_test_questions(tmp_path):
+    questions = [mathematics.Question("1 + 1", "2")]
+    (tmp_path / "train").mkdir()
+    mathematics.write_questions(tmp_path / "train" / "numbers__gcd.txt", questions)
+    config = with_data(directory=str(tmp_path), modules=())
+    trained = dataclasses.replace(talkative(mathematics.DEFAULT), config=config)
+    assert solve.test_questions(trained, None) == []
 
 
 def test_colours_are_those_of_the_picture(run):

@@ -190,6 +190,12 @@ def test_mistakes_in_the_data_are_reported_before_anything_is_written(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(runtime.WorkdirError, match=r"config\.data: .*at least one of the folders"):
         train.main(with_data(directory=str(tmp_path / "empty")), workdir=None)
+    questions = [mathematics.Question(f"What is {number} + 1?", str(number + 1)) for number in range(40)]
+    (tmp_path / "alone" / "train").mkdir(parents=True)
+    mathematics.write_questions(tmp_path / "alone" / "train" / "numbers__gcd.txt", questions)
+    alone = with_data(directory=str(tmp_path / "alone"), modules=(), buckets=("32x8",))
+    with pytest.raises(runtime.WorkdirError, match=r"config\.data: directory: .*expected .* interpolate/"):
+        train.main(alone, workdir=None)
 
 
 @pytest.mark.parametrize(
