@@ -18,9 +18,9 @@ from experiments.llrnn import encoders, measures
 from experiments.llrnn.encoders import EncoderConfig, Model
 from experiments.llrnn.parts import NONE, NTM, CellConfig, TaskOptions, set_fields
 from experiments.runtime.restarts import RestartsConfig
+from llrnn import cells, tasks
 from llrnn import model as models
-from llrnn import tasks
-from llrnn.cells.coupling import TABLE
+from llrnn.cells.coupling import TABLE, TAKES_FEATURES
 
 Optimizer = Literal["adam", "rmsprop", "sgd"]
 
@@ -30,6 +30,17 @@ def _kinds(params: Any) -> Any:
     return jax.tree.map_with_path(
         lambda path, _: "table" if any(key.key.endswith(TABLE) for key in path) else "rest", params
     )
+
+
+def _token_widths(model: Model) -> tuple[int, ...]:
+    """Returns the numbers of features that given commands and tables read, from the front of the input."""
+    match getattr(model, "cell", None):
+        case cells.HigherOrderCell(coupling=coupling, max_power=power) if coupling in TAKES_FEATURES:
+            return (power + 1,)
+        case cells.LLRNNCell(inputs=inputs):
+            commands = [each for each in inputs if isinstance(each, cells.Command)]
+            return tuple(each.num_features for each in commands if each.num_features)
+    return ()
 
 
 @dataclasses.dataclass
@@ -123,6 +134,12 @@ class Config(RestartsConfig):
         task = self.make_task()
         inputs = jax.ShapeDtypeStruct((1, task.steps(task.train_lengths[0]), sum(task.fields)), "float32")
         model = self.make_model(task)
+        widths = _token_widths(model)
+        if widths != (fields := task.fields[: len(widths)]):
+            raise ValueError(
+                f"cell: got given commands and tables that read {widths} features, expected {fields}, the "
+                f"numbers of values of the first fields of {self.task!r}"
+            )
         params = jax.eval_shape(model.init, jax.random.key(0), inputs)["params"]
         has_operators = jax.eval_shape(functools.partial(encoders.operators, model), params)
         for name in ("operator_length", "orthogonality"):

@@ -95,9 +95,11 @@ def make_evaluation(
 ) -> Callable[[Any], dict[str, dict[str, int]]]:
     """Returns a function from parameters to `{"SPLIT/error_LENGTH": counts}`, for each split and length.
 
-    The lengths are the task's test lengths and its longest training length; all sequences are new.
+    The lengths are the task's test lengths and its longest training length; all sequences are new. The memory
+    has room for the longest at every length, since what a Tape-RNN computes depends on it.
     """
     lengths = sorted({task.train_lengths[1], *task.test_lengths})
+    model = models.with_room(model, task.steps(lengths[-1]))
 
     # The lengths of a bucket share one compiled program, whose shapes fit its longest. Sequences are drawn in
     # the shapes of the longest of all lengths, on which the draws depend.
@@ -152,8 +154,10 @@ def score(
 ) -> float:
     """Computes the score of Deletang et al., the mean accuracy over lengths 41 to 500.
 
-    Lengths are in one batch with those up to the next multiple of 64, and are padded no further.
+    Lengths are in one batch with those up to the next multiple of 64, and are padded no further. The memory
+    has room for the longest at every length.
     """
+    model = models.with_room(model, task.steps(max(lengths)))
 
     def draw(length, longest):
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)

@@ -24,7 +24,7 @@ constructors, and so does work only where it creates a new cut.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from llrnn.logic import terms
 from llrnn.logic.check import check
@@ -40,12 +40,16 @@ from llrnn.logic.term import (
     apart,
     full_text,
     need_terms,
+    rename,
     type_variables,
     with_types,
 )
 from llrnn.logic.types import Type, TypeVariable, substitute
 
 _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
+_INTRODUCTIONS: dict[type[Term], Callable[..., Term]] = dict(
+    zip(_LETS, (terms.Star, terms.Pair, terms.Ket), strict=True)
+)
 
 
 def normalize(term: Term) -> Term:
@@ -69,8 +73,9 @@ def equivalent(left: Term, right: Term) -> bool:
 
     Proofs that are equivalent have equal denotations. The rules are those of `normalize` and on normal forms
     \x. t x = t, <fst t, snd t> = t, /\X. t @X = t, and a let that only rebuilds what it opens, as in
-    `let !x = t in !x` = t. False may also mean that independent lets of the normal forms are in another
-    order, or that a case of an unknown subject stands elsewhere.
+    `let !x = t in u !x` = u t if u does not use x. False may also mean that independent lets of the normal
+    forms are in another order, that a case of an unknown subject stands elsewhere, that both branches of a
+    <.., ..> rebuild what a let opens, or that several places could take the subject of a `let * = t in u`.
 
     Raises:
       IllTyped: a term is closed and not a proof.
@@ -98,13 +103,37 @@ def _eta(term: Term) -> "Steps[Term]":
         case TypeLam(body=TypeApp(function=function, of=TypeVariable(name))):
             outside = name == term.variable and name not in type_variables(function)
             return function if outside else term
-        case terms.LetStar(body=terms.Star()):
-            return term.scrutinee
-        case terms.LetPair(body=terms.Pair(left=Var(name=x), right=Var(name=y))):
-            return term.scrutinee if (x, y) == (term.left, term.right) else term
-        case terms.LetBang(body=terms.Ket(point=Var(name=x), vectors=())) if x == term.name:
-            return term.scrutinee
+        case terms.LetStar() | terms.LetPair() | terms.LetBang():
+            opened = _INTRODUCTIONS[type(term)](*map(Var, term.bound, term.bound_types))
+            refolded = yield _refolded.steps(term.body, opened, term.scrutinee)
+            return term if refolded is None else refolded
     return term
+
+
+@stackless
+def _refolded(term: Term, opened: Term, subject: Term) -> "Steps[Term | None]":
+    r"""Returns the body of a let with its subject in the place of what it opens, such as `!x`, or None.
+
+    The place is linear and has the only uses of the let's variables. It is in no summand, branch of <.., ..>
+    or program `/\X. t`, out of which no let moves.
+    """
+    if term == opened:
+        return subject
+    if isinstance(term, (Sum, terms.Both, TypeLam)):
+        return None
+    names, children = term.bound, list(term.children)
+    if names:
+        names, renaming = _fresh_names(term, children[-1], subject.free | opened.free)
+        renamed = {old: new for old, new in zip(term.bound, names, strict=True) if old in renaming}
+        children[-1] = yield rename.steps(children[-1], renamed)
+    if sum(not opened.free.isdisjoint(child.free) for child in children) > 1:
+        return None
+    for place in linear_places(term):
+        if opened.free <= children[place].free:
+            child = yield _refolded.steps(children[place], opened, subject)
+            if child is not None:
+                return term.remake(names, tuple(replaced(children, place, child)))
+    return None
 
 
 def in_order(term: Term) -> Term:
@@ -319,7 +348,8 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
         children[-1] = yield _rebuild.steps(children[-1], renaming, True)
     if isinstance(term, terms.Both):
         sides = yield from each(_derivatives.steps(side, x, v) for side in children)
-        return [terms.Both(*(total(side, of.type) for side, of in zip(sides, children, strict=True)))]
+        sums = [total(side, of.type) for side, of in zip(sides, children, strict=True)]
+        return _flat([(yield _make.steps(term, (), sums))])
     results = []
     for place, child in enumerate(children):
         if x in term.bound and place == len(children) - 1:

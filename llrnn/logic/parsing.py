@@ -14,11 +14,11 @@ one, `absurd:C` its type. A name is a letter or `_` followed by letters, digits,
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.term import App, IllTyped, Sum, Term, TypeApp, TypeLam, Var
+from llrnn.logic.term import App, IllTyped, Sum, Term, TypeApp, TypeLam, Var, type_variables
 from llrnn.logic.terms import (
     Absurd,
     Both,
@@ -75,7 +75,7 @@ def parse(text: str, types: Mapping[str, Type] = _NONE, terms: Mapping[str, Term
         and programs, `{"2": numeral(2, A)}`.
 
     Raises:
-      ParseError: the text is not a term.
+      ParseError: the text is not a term, or a binder would capture a free variable of a given term or type.
       IllTyped: a part of the term breaks a rule of the logic. `check` also checks linearity.
     """
     reader = _Reader(text, types, terms)
@@ -300,7 +300,19 @@ def _atom(reader: _Reader, scope: _Scope) -> "Steps[Term]":
     if name not in reader.terms:
         known = sorted({*(name for name in scope if name[0] != "/"), *reader.terms})
         raise reader.wrong(f"a bound variable or one of {', '.join(known) or 'no names'}", at=at)
-    return reader.terms[name]
+    given = reader.terms[name]
+    return _uncaptured(reader, given, {*given.free, *_keys(type_variables(given))}, scope, at)
+
+
+def _uncaptured[T: Term | Type](reader: _Reader, given: T, free: set[str], scope: _Scope, at: int) -> T:
+    if captured := sorted(free & scope.keys()):
+        what = "term" if isinstance(given, Term) else "type"
+        raise reader.wrong(f"a {what} without the free variable {captured[0]}, which is bound here", at=at)
+    return given
+
+
+def _keys(type_variables: Iterable[str]) -> set[str]:
+    return {f"/\\{name}" for name in type_variables}
 
 
 def _type_variable(name: str) -> _Scope:
@@ -351,4 +363,5 @@ def _basic(reader: _Reader, scope: _Scope) -> "Steps[Type]":
     if name not in reader.types:
         known = ", ".join(sorted(reader.types)) or "no names"
         raise reader.wrong(f"one of {known}, or the dimension of the atom as in `{name}[8]`", at=at)
-    return reader.types[name]
+    given = reader.types[name]
+    return _uncaptured(reader, given, _keys(given.variables()), scope, at)

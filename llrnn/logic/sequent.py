@@ -31,7 +31,7 @@ from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, each, stackless
-from llrnn.logic.term import Term, rename
+from llrnn.logic.term import Term, apart, rename
 from llrnn.logic.types import Bang, Lolli, One, Plus, Top, Type, Void
 
 
@@ -238,6 +238,8 @@ def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
             body = yield _build.steps(term.body, {**scope, term.name: binder}, None)
             body, argument = _once(body, binder)
             return _Node("-oR", body.without(argument), term.type, body)
+    if isinstance(term, terms.TypeLam):  # a zero in it may accept any variable in scope
+        term = apart(term, (binder.type for binder in scope.values()))
     premises = yield from each(_build.steps(child, scope, None) for child in term.children)
     match term:
         case terms.Inl() | terms.Inr() | terms.TypeLam():

@@ -7,7 +7,8 @@
     A (x) B   array [dim A, dim B] if A, B have no bang, else a formal sum of pure tensors, `PureTensors`
     A -o B    `LinearMap`, a linear callable
     forall    `Family`, a value for every type
-    !A        formal sum of kets, `Kets`; callers pass and receive a point |>_P as the plain value P
+    !A        formal sum of kets, `Kets`; callers pass and receive a point |>_P as the plain value P, unless P
+              is itself `Kets`
 
 `coerce` converts values from callers by their type: an operator may be a matrix [dim B, dim A] or a callable,
 a functional A -o 1 also a vector [dim A], a point of !A a value of A. All functions work under jit, vmap and
@@ -145,9 +146,11 @@ def add(first: Value, *more: Value) -> "Steps[Value]":
     if isinstance(first, (Kets, PureTensors)):
         return type(first)(tuple(term for value in values for term in value.terms))
     if isinstance(first, LinearMap) and all(isinstance(value, LinearMap) for value in values):
-        return LinearMap(first.domain, first.codomain, stackless(lambda x: _total(values, x)))
+        maps = [value.apply for value in values]
+        return LinearMap(first.domain, first.codomain, stackless(lambda x: _total(maps, x)))
     if isinstance(first, Family):
-        return Family(first.of, lambda of: add(*[value.at(of) for value in values]))
+        families = [value.at for value in values]
+        return Family(first.of, stackless(lambda of: _total(families, of)))
     if any(callable(value) for value in values):
         return lambda *arguments: add(*[value(*arguments) for value in values])
     if isinstance(first, (tuple, list)):
@@ -168,7 +171,7 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> "Steps[Value]"
         case LinearMap(a, b, apply):
             return LinearMap(a, b, stackless(lambda x: _scaled(coefficient, apply, x)))
         case Family(of, at):
-            return Family(of, lambda a: scale(coefficient, at(a)))
+            return Family(of, stackless(lambda a: _scaled(coefficient, at, a)))
         case tuple() | list():
             return tuple((yield from each(scale.steps(coefficient, part) for part in value)))
     if callable(value):
@@ -176,8 +179,8 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> "Steps[Value]"
     return coefficient * value
 
 
-def _total(functions: Sequence[LinearMap], x: Value) -> Steps[Value]:
-    return (yield add.steps(*(yield from each(steps_of(function.apply, x) for function in functions))))
+def _total(functions: Sequence[Callable[[Value], Value]], x: Value) -> Steps[Value]:
+    return (yield add.steps(*(yield from each(steps_of(function, x) for function in functions))))
 
 
 def _scaled(coefficient: Value, function: Callable[[Value], Value], x: Value) -> Steps[Value]:
@@ -495,10 +498,14 @@ def coerce(value: Value, of: Type) -> "Steps[Value]":
 
 @stackless
 def plain(value: Value) -> "Steps[Value]":
-    """Converts an internal value to the form for callers: a point of !A becomes a value of A."""
+    """Converts an internal value to the form for callers: a point of !A becomes a value of A.
+
+    A point of !!A stays as it is if its own value is `Kets`, which alone would be taken for those of !!A.
+    """
     match value:
         case Kets((WeightedKet(coefficient, point, ()),)) if is_one(coefficient):
-            return (yield plain.steps(point))
+            inner = yield plain.steps(point)
+            return value if isinstance(inner, Kets) else inner
         case tuple():
             return tuple((yield from each(plain.steps(part) for part in value)))
     return value

@@ -1,4 +1,4 @@
-"""Recurrent networks with a stack or a tape that only move past one place, and so are exact at any length.
+"""Recurrent networks with a stack or a tape, which moves past the one place that is read and written.
 
 The Stack-RNN (Joulin & Mikolov, "Inferring algorithmic patterns with stack-augmented recurrent nets", 2015)
 and the Tape-RNN, as Deletang et al., "Neural networks and the Chomsky hierarchy" (2022), define them. Both
@@ -10,10 +10,15 @@ location 0, and then computes h_0' = sigma(C M'_0 + H h_0 + U x + B). The author
 update after it; this is the same recurrence, cut at another place, except that the first step here may
 already write.
 
+A stack with a location for each step is exact at any length. A tape is a ring, and jumps are longer than one
+place: a few of them may lead round a ring that has a location for each step, so that what a Tape-RNN computes
+depends on the number of locations. For lengths to compare, give them one (`with_room`).
+
 Axis letters: B batch (any number of leading axes), I input features, D controller features, N locations,
 V content of a location.
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -66,8 +71,12 @@ class _OnePlaceCell(ControlledCell):
 
     @nn.nowrap
     def with_room(self, steps: int) -> "_OnePlaceCell":
-        """Returns the cell with so many locations that `steps` moves by one do not return to the first."""
-        return self.clone(memory_size=max(self.memory_size, steps + 1))
+        """Returns the cell with so many locations that `steps` moves by one do not return to the first.
+
+        `steps` may be a symbolic dimension of `jax.export`. The ring of a Tape-RNN exported so depends on the
+        length that it is given.
+        """
+        return self.clone(memory_size=jax.core.max_dim(self.memory_size, steps + 1))
 
     @nn.nowrap
     def initial(self, input_shape: tuple[int, ...]) -> tuple[Float[Array, "*B D"], Float[Array, "*B V N"]]:

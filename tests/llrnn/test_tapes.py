@@ -173,6 +173,24 @@ def test_more_room_changes_nothing_that_fitted(kind):
     assert np.abs(rooms[0]).max() > 0.1
 
 
+@pytest.mark.unchecked  # a symbolic dimension is no `int`
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_cell_with_room_for_its_input_can_be_exported_at_any_length(kind):
+    rng = np.random.default_rng(5)
+    cell = CELLS[kind]
+
+    @jax.jit
+    def run(params, x):
+        return nn.RNN(cell.with_room(x.shape[1])).apply({"params": params}, x)
+
+    params = drawn(cell, string(rng), rng)
+    shape = jax.export.symbolic_shape("batch, length, _", like=(None, None, INPUTS))
+    exported = jax.export.export(run)(params, jax.ShapeDtypeStruct(shape, jnp.float64))
+    for length in (3, 9):  # in the memory of the config, and in a larger one
+        x = rng.normal(size=(2, length, INPUTS))
+        np.testing.assert_allclose(exported.call(params, x), run(params, x), rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("field", ["memory_size", "memory_width", "features"])
 def test_sizes_below_one_are_refused(kind, field):

@@ -287,6 +287,20 @@ def cell(name="ntm", **fields):
             for name in ("unroll", "eval_examples", "final_examples")
         ),
         ({"clip": float("nan")}, r"clip: got nan, expected at least 0"),
+        (
+            {"task": "group_powers"} | cell("higher_order", coupling="given", max_power=8),
+            r"cell: got given commands and tables that read \(9,\) features, expected \(8,\), the numbers of",
+        ),
+        *(
+            (
+                {"task": "nested_powers", "cell": dataclasses.replace(NEST, inputs=commands)},
+                rf"cell: got .* read \({width}, {width}\) features, expected \(4, 4\), .* of 'nested_powers'",
+            )
+            for width, commands in (
+                (3, ("m: table numerals 2", "n: table numerals 2", "x: input 0:6", "y: input 6:12")),
+                (6, ("m: given numerals 5", "n: given numerals 5", "x: input 0:4", "y: input 4:8")),
+            )
+        ),
     ],
 )
 def test_a_mistake_in_a_config_is_named(change, message):

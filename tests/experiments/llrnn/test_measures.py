@@ -70,11 +70,18 @@ def test_errors_are_counted_by_symbol_and_by_sequence(evaluation, drawn):
     assert partly > 0
 
 
-@pytest.mark.parametrize("task", ["odds_first", "repeat_copy"])
-def test_lengths_are_padded_to_their_bucket_only_and_counted_as_if_to_the_longest(task):
+@pytest.mark.parametrize(
+    ("task", "cell"),
+    [
+        ("odds_first", CellConfig.of("second_order", features=3)),
+        ("repeat_copy", CellConfig.of("second_order", features=3)),
+        ("odds_first", CellConfig.of("tape_rnn", features=8, memory_size=1, memory_width=4)),
+    ],
+)
+def test_lengths_are_padded_to_their_bucket_only_and_counted_as_if_to_the_longest(task, cell):
     """Errors of an untrained cell over the whole answer, of the lengths 2, 3, 4, 5 and 7; buckets of 4."""
     options = TaskOptions(train_lengths=(1, 3), test_lengths=(2, 4, 5, 7))
-    config = short(task=task, task_options=options, cell=CellConfig.of("second_order", features=3))
+    config = short(task=task, task_options=options, cell=cell)
     made = config.make_task()
     model = config.make_model(made)
     inputs = jax.ShapeDtypeStruct((1, 2, sum(made.fields)), "float32")
@@ -229,6 +236,22 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
         mask = np.asarray(batch.mask)
         shares.append(np.mean(np.asarray(batch.targets)[mask] == 0))
     assert measures.score(task, model, params, 20, range(62, 67)) == pytest.approx(np.mean(shares))
+
+
+def test_the_score_is_that_of_one_tape(monkeypatch):
+    """In every bucket, here of 4 lengths, with room for the longest length."""
+    config = short(task="parity", cell=CellConfig.of("tape_rnn", features=3, memory_size=1))
+    task, sizes = config.make_task(), []
+    assert isinstance(task, tasks.StringTask)
+
+    def recorded(model, params, inputs):
+        sizes.append(models.with_room(model, inputs.shape[1]).cell.memory_size)
+        return np.zeros((*inputs.shape[:2], task.num_outputs), np.float32)
+
+    monkeypatch.setattr(measures, "predict", recorded)
+    monkeypatch.setattr(measures, "_SHARED", 4)
+    measures.score(task, config.make_model(task), {}, 2, range(3, 10))
+    assert sizes == [task.steps(9) + 1] * 3
 
 
 def test_the_program_of_the_table_is_named_in_the_results():

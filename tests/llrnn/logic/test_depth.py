@@ -13,6 +13,7 @@ from llrnn.logic import (
     Bang,
     ForAll,
     Ket,
+    Lam,
     LetBang,
     LetPair,
     LetStar,
@@ -21,7 +22,10 @@ from llrnn.logic import (
     Pair,
     Plus,
     Star,
+    Sum,
     Tensor,
+    TypeApp,
+    TypeLam,
     TypeVariable,
     Var,
     With,
@@ -128,6 +132,14 @@ def test_a_let_of_a_function_is_a_function_that_sums(rng):
     text = r"\!w:!(A -o 1). \p:A (x) A. let a (x) b = p in /\X. \z:X. let * = w a in let * = w b in z"
     family = denote(logic.parse(text, {"A": A}))(x)(p)
     np.testing.assert_allclose(family[PAIR](p), (x @ p @ x) * p, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: Sum((f, Zero(f.type))), lambda f: LetStar(Star(), f)])
+def test_a_program_at_every_type_under_hundreds_of_sums_or_scalars(wrapped):
+    program = TypeLam("X", Lam("x", A, Var("x", A)))
+    for _ in range(1500):
+        program = wrapped(program)
+    np.testing.assert_array_equal(denote(TypeApp(program, A))(np.arange(2.0)), np.arange(2.0))
 
 
 def nested(kind, left, depth=DEEP):

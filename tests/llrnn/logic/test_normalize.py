@@ -44,6 +44,10 @@ def w(word):
     return binary_integer(word, A)
 
 
+def parsed(text):
+    return logic.parse(text, {"A": A, "E": E})
+
+
 @pytest.mark.parametrize(
     ("program", "result"),
     [
@@ -133,6 +137,13 @@ def test_opening_a_ket_differentiates():
     assert (
         len(normalize(twice).children) == 6
     )  # Faa di Bruno: g(v)(w), g(w)(v), and two by two first derivatives
+
+
+def test_a_derivative_that_is_zero_on_both_sides_is_zero():
+    text = r"\!p:!A. \!q:!!A. let !x = ||p>_p>_q in <let !y = x in *, let !y = x in *>"
+    opened, zero = parsed(text), parsed(r"\!p:!A. \!q:!!A. 0:(1 & 1)")
+    assert normalize(normalize(opened)) == normalize(opened)
+    assert logic.equivalent(opened, zero)
 
 
 def test_substitution_does_not_capture():
@@ -269,6 +280,48 @@ def test_normal_forms_do_not_depend_on_the_order_of_sums_and_of_vectors():
         ),
         (lambda: logic.derivative(n(2)), lambda: logic.derivative(logic.plus(A)(n(1), n(1))), True),
         (lambda: n(1), lambda: numeral(1, B), False),
+        *(
+            (lambda left=left: parsed(left), lambda right=right: parsed(right), same)
+            for left, right, same in (
+                (r"\k:!A -o A. \z:!A. k (let !x = z in !x)", r"\k:!A -o A. \z:!A. k z", True),
+                (
+                    r"\k:(A (x) A) -o A. \z:A (x) A. k (let x (x) y = z in x (x) y)",
+                    r"\k:(A (x) A) -o A. \z:A (x) A. k z",
+                    True,
+                ),
+                (
+                    r"\k:(A (x) A) -o A. \z:A (x) A. let x (x) y = z in k (y (x) x)",
+                    r"\k:(A (x) A) -o A. \z:A (x) A. k z",
+                    False,
+                ),
+                (r"\k:1 -o A. \z:1. k (let * = z in *)", r"\k:1 -o A. \z:1. k z", True),
+                (  # the subject is y, and goes under a binder of another y
+                    r"\f:E. \k:!A -o E. \y:!A. let !x = y in \y:A. f (k !x y)",
+                    r"\f:E. \k:!A -o E. \y:!A. \z:A. f (k y z)",
+                    True,
+                ),
+                (  # the variable is used twice
+                    r"\k:!A -o !A -o A. \z:!A. let !x = z in k !x !x",
+                    r"\k:!A -o !A -o A. \z:!A. let !x = z in k !x !0:A",
+                    False,
+                ),
+                (  # what is rebuilt is another x
+                    r"\h:A -o E. \k:!A -o A. \z:!A. let !x = z in \!x:!A. h (k !x) x",
+                    r"\h:A -o E. \k:!A -o A. \z:!A. \!x:!A. h (k z) x",
+                    False,
+                ),
+                (  # a promotion is not linear
+                    r"\k:!!A -o A. \z:!A. let !x = z in k !!x",
+                    r"\k:!!A -o A. \z:!A. let !x = z in k !(let !y = !x in !y)",
+                    True,
+                ),
+                (
+                    r"\k:!(!A & !A) -o A. \z:!A. let !x = z in k |<!x, !x>>_0:(!A & !A)",
+                    r"\k:!(!A & !A) -o A. \z:!A. k |<z, z>>_0:(!A & !A)",
+                    False,  # although their denotations are equal
+                ),
+            )
+        ),
     ],
 )
 def test_equivalence(left, right, same):

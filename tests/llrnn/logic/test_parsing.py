@@ -13,6 +13,7 @@ from llrnn.logic import (
     Star,
     Sum,
     Tensor,
+    TypeVariable,
     Var,
     With,
     Zero,
@@ -111,6 +112,36 @@ def test_a_text_as_deep_as_a_large_numeral():
 def test_an_error_names_the_place_and_what_was_expected(text, message):
     with pytest.raises(ParseError, match=message):
         parse(text, TYPES, FREE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            r"\y:A. g y",
+            r"column 7: got `g`, expected a term without the free variable y, which is bound here",
+        ),
+        (r"let y (x) z = t in g z", r"column 20: got `g`, expected a term without the free variable y"),
+        (r"\y:A. (\z:A. y) g", r"column 17: got `g`, expected a term without the free variable y"),
+        (
+            r"/\X. u",
+            r"column 6: got `u`, expected a term without the free variable /\\X, which is bound here",
+        ),
+        (r"/\X. \y:Y. y", r"column 9: got `Y`, expected a type without the free variable /\\X, which is"),
+        (r"0:(forall X. Y)", r"column 14: got `Y`, expected a type without the free variable /\\X"),
+    ],
+)
+def test_a_binder_captures_nothing_that_is_given(text, message):
+    x = TypeVariable("X")
+    given = FREE | {"g": lam(A, lambda z: Pair(z, Var("y", A))), "u": Zero(x)}
+    with pytest.raises(ParseError, match=message):
+        parse(text, TYPES | {"Y": x}, given)
+
+
+def test_a_binder_elsewhere_or_of_the_names_own_captures_nothing():
+    x = Var("x", A)
+    assert parse(r"(\x:A. x) g", TYPES, {"g": x}) == lam(A, lambda y: y)(x)
+    assert parse(r"\x:A. x", TYPES, {"x": x}) == lam(A, lambda y: y)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from llrnn.logic import (
     normalize,
     validate,
 )
+from llrnn.logic.normalize import _contracted
 from llrnn.logic.values import PureTensors, add, coerce, scale
 from tests.llrnn.logic.random_terms import A, B, E, Probe, Terms, close, crowded, numbers, unnamed
 
@@ -194,6 +195,44 @@ def test_the_steps_of_cut_elimination_lead_to_the_normal_form(differential):
     assert rules >= {"-o", "1", "(x)", "&", "let"} | ({"d", "sum"} if differential else {"!"})
 
 
+def expanded(term, choose):
+    """Returns the term with some parts opened and rebuilt, such as `let !e = t in !e` for t."""
+    term = term.remake(term.bound, tuple(expanded(child, choose) for child in term.children))
+    if choose.random() < 0.5:
+        return term
+    match term.type:
+        case Bang(a):
+            return LetBang(term, "e", Ket(Var("e", a)))
+        case Tensor(a, b):
+            return LetPair(term, "e", "f", Pair(Var("e", a), Var("f", b)))
+    return LetStar(term, Star()) if term.type == One else term
+
+
+@both_logics
+def test_contraction_up_to_eta_keeps_the_denotation(differential):
+    """So that equivalent proofs have equal denotations."""
+    terms, contracted, equal = [], [], 0
+    for seed in range(60):
+        choose = random.Random(seed)
+        term = Terms(choose, differential).closed(depth=3 + seed % 2)
+        other = crowded(expanded(term, choose), {}, choose)
+        normal = normalize(other)
+        short = _contracted(normal)
+        assert check(short) == check(term)
+        equal += logic.equivalent(term, other)
+        if short != normal:
+            terms.append(term)
+            contracted.append(short)
+    assert len(terms) > 10
+    assert equal > 50
+    found, expected = (
+        evaluated([lambda term=term: numbers(denote(term), term.type) for term in proofs[:15]])
+        for proofs in (contracted, terms)
+    )
+    for got, want in zip(found, expected, strict=True):
+        close(got, want)
+
+
 def eliminates_a_case(term):
     """Returns whether a case is applied, opened, or asked for a component: it may hide a cut."""
     eliminations = (App, Absurd, Case, Fst, Snd, LetStar, LetPair, LetBang, TypeApp)
@@ -205,7 +244,8 @@ def eliminates_a_case(term):
 @examples
 @given(seed=st.integers(0, 10**6))
 def test_derivations_are_derivations_and_normal_terms_have_none_with_cut(differential, seed):
-    term = Terms(random.Random(seed), differential).closed(depth=4)
+    choose = random.Random(seed)
+    term = crowded(Terms(choose, differential).closed(depth=4), {}, choose)
     for proof in (term, normalize(term)):
         tree = derivation(proof)
         assert (tree.hypotheses, tree.conclusion) == ((), term.type)

@@ -53,6 +53,8 @@ PROGRAMS = {
     "two zeros, one of which takes x": lam(A, lambda x: Pair(Zero(A), Zero(B))),
     "one summand": lam(Bang(A), lambda y: let_bang(Sum((y,)), lambda x: bang(x))),
     "zeros": lam(A, lambda x: Both(Zero(B), Zero(A))),
+    "a program of a hidden type variable": logic.parse(r"/\X. \y:X. /\X. \z:X. <>"),
+    "a zero of a hidden type variable": logic.parse(r"/\X. \y:X. /\X. 0:X"),
     "shared": banged(A, lambda x: Both(x, Both(Pair(x, x), logic.Star()))),
 }
 

@@ -104,6 +104,22 @@ def test_superpositions_of_values_are_values(rng):
     close(right, a)
 
 
+def test_kets_of_kets_are_values_that_can_be_given_again(rng):
+    """The point of an outer ket is itself a value of !A, and not always that of a point."""
+    p, v = rng.normal(size=(2, D))
+    same = denote(lam(Bang(Bang(A)), lambda x: x))
+    uses = "(let !y = x in *)"
+    count = denote(logic.parse(rf"\!x:!!A. {uses} (x) {uses}", {"A": A}))
+    for inner, want in (
+        (ket(p), 1),
+        (ket(p, v), 0),  # the derivative of 1
+        (superpose(np.array([2.0, 3.0]), [ket(p), ket(v)]), 25),
+    ):
+        close(count(ket(inner)), [[want]])
+        close(count(same(ket(inner))), [[want]])
+    close(same(ket(ket(p))), p)
+
+
 def test_the_matrix_of_a_callable_has_the_axes_of_its_values_first(rng):
     m, w = rng.normal(size=(2, D)), rng.normal(size=4)
     close(logic.matrix(lambda x: m @ x, D), m)
