@@ -5,6 +5,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 READY := .venv/.ready
 DOCS := .venv/.docs
+PEERS := .venv/.peers
 AOT := .venv-aot
 
 # Times a recipe: $(call timed,what it is,command).
@@ -41,6 +42,10 @@ $(DOCS): $(READY)
 	@$(call timed,adding the packages that build the pages,\
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'; touch $@)
 
+$(PEERS): $(READY)
+	@$(call timed,adding the libraries to compare with,\
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'; touch $@)
+
 lint: setup $(DOCS)  ## style (ruff), types (pyrefly), and the pages with their links (mkdocs, into build/site)
 	@$(call timed,ruff and pyrefly and mkdocs,\
 	  $(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(PYTHON) -m pyrefly check; \
@@ -52,7 +57,7 @@ docs: setup $(DOCS)  ## serve the pages on this machine, the tutorials executed 
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 90 minutes)
+bench: setup $(PEERS)  ## side-by-side measurements of speed on this machine, into results/ (about 90 minutes)
 	@$(call timed,benchmarks (about 90 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
@@ -63,8 +68,8 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.claims; \
 	  $(PYTHON) -m experiments.claims --tables)
 
-mutants: setup  ## 150 single changes to the code, which the default tests must notice (an hour; resumes)
-	@$(call timed,mutants (about an hour on two cores),$(PYTHON) -m benchmarks.mutants)
+mutants: setup  ## 150 single changes to the code, which the default tests must notice (half an hour; resumes)
+	@$(call timed,mutants (about half an hour on two cores),$(PYTHON) -m benchmarks.mutants)
 
 results: setup  ## run what the claims in results/ rest on (hours; resumes; python -m experiments.claims shows progress)
 	@$(call timed,the claims,$(PYTHON) -m experiments.claims --all; $(PYTHON) -m experiments.claims --tables)
@@ -78,5 +83,5 @@ $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, with neither here (about 25 minutes)
 	@$(call timed,kernels compiled for chips that are not here (about 25 minutes),$(AOT)/bin/python -m benchmarks.aot)
 
-clean:  ## remove what setup, run and the tests made
-	rm -rf .venv $(AOT) build showcase tour runs .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove what setup, run, tour and the tests made; runs/ stays
+	rm -rf .venv $(AOT) build showcase tour .pytest_cache .ruff_cache .hypothesis

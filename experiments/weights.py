@@ -70,7 +70,7 @@ def card(folder: Path) -> str:
         "```python",
         "from experiments.registry import open_model",
         "",
-        f'model = open_model("{folder.as_posix()}")',
+        f'model = open_model("{_name(folder)}")',
         "# model.function(model.params, inputs); model.inputs has their names, shapes and dtypes",
         "```",
         "",
@@ -91,6 +91,12 @@ def card(folder: Path) -> str:
         *(f"| {name} | {numbers} |" for name, numbers in measured(summary["results"])),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _name(folder: Path) -> str:
+    """Returns a released model's name, which finds it in a checkout and in a wheel; of others, the path."""
+    names = (name for name, path in releasing.released().items() if path.resolve() == folder.resolve())
+    return next(names, folder.as_posix())
 
 
 def measured(results: Mapping[str, Any], name: str = "all") -> Iterator[tuple[str, str]]:

@@ -140,6 +140,9 @@ def recording(
     Yields:
         The record, the installed libraries by key, and the time of `time.monotonic` at which the budget is
         exhausted.
+
+    Raises:
+        SystemExit: a library is missing, and the file to write to has a record.
     """
     end = time.monotonic() + arguments.budget
     jax.config.update("jax_default_matmul_precision", "highest")  # full float32 on GPUs, too
@@ -159,5 +162,11 @@ def recording(
         }
         for title, about in peers.items():
             print(f"{title}: {'; '.join(f'{key} {value}' for key, value in about.items())}", flush=True)
+        missing = [title for title, about in peers.items() if "absent" in about]
+        if missing and arguments.out and Path(arguments.out).exists():
+            sys.exit(
+                f"error: --out: got {arguments.out}, which would lose its rows of {', '.join(missing)}; "
+                "expected another file, or these libraries: the extra 'peers' installs them"
+            )
         present = {key: library for key, library in found.items() if "absent" not in library.about}
         yield Record(arguments.out, page, head), present, end

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Two hosts of a SLURM cluster, one process per host:  sbatch docs/launchers/slurm.sh
+# Before: make setup && .venv/bin/python -m pip install -c constraints.txt 'jax[cuda13]'
 #SBATCH --job-name=boxworld
 #SBATCH --nodes=2                # number of hosts
 #SBATCH --ntasks-per-node=1      # one process per host, which uses all of its GPUs

@@ -407,8 +407,8 @@ def quick() -> Config:
     """Smoke run: a small simplicial agent on 5 x 6 boards with one key and one distractor, 40 steps at most.
 
     Checks that everything works and that the agent learns. Environment, sizes and settings differ from the
-    paper's (colours are centred, the learning rate is higher). Solves over .9 of new boards (a random policy:
-    .09) after about two minutes on two CPU cores.
+    paper's (colours are centred, the learning rate is higher). Solves .98, .99 and .70 of new boards with
+    three seeds (a random policy: .09), after about two minutes on two CPU cores.
     """
     return Config(
         agent=AgentConfig(

@@ -29,6 +29,7 @@ from folnet.tasks.own.choices import NEVER
 from logic_zoo.writing import write_whole
 
 THRESHOLD = "f1/best_threshold"
+"""The score of spans at which test splits and new texts are answered."""
 
 
 class Split(NamedTuple):
@@ -221,7 +222,9 @@ class Spans(Kind):
         """See `Kind`."""
         answers = self.task.answers(split.examples, split.features, *logits, threshold=threshold or 0.0)
         scores = self.task.score(split.examples, answers) if split.labelled else {}
-        if threshold is None and scores:
+        if threshold is not None:  # the best ones of this split are not what is measured
+            scores = {name: value for name, value in scores.items() if "/best" not in name}
+        elif scores:
             answers = [answer.at(scores[THRESHOLD]) for answer in answers]
         return Measured(scores, answers, logits)
 

@@ -60,8 +60,10 @@ class Measure:
     def __call__(self, params: Any, split: Split, *, threshold: float | None = None) -> Measured:
         """Evaluates a split.
 
-        `threshold` is for SQuAD: by how much "no answer" must beat the best span. None means 0 for the
-        scores, and for the predictions the value with the best F1 on this split.
+        `threshold` is for spans: by how much "no answer" must beat the best span, for scores and predictions;
+        a test split takes that of the development split, `kinds.THRESHOLD` of its scores. None means 0 for
+        the scores, and for the predictions the value with the best F1 on this split. Only then are the best
+        values among the scores.
         """
         return self._kind.measured(split, self.logits(params, split), threshold)
 
@@ -152,8 +154,8 @@ def conclude(
 ) -> dict[str, Any]:
     """Returns a run's results for its summary and writes the best model's predictions.
 
-    `params` are the last parameters, and `last` has their step and metrics. Without a workdir, nothing is
-    written.
+    `params` are the last parameters, and `last` has their step and metrics. Test splits are answered at the
+    best threshold of the development split. Without a workdir, nothing is written.
 
     Returns:
         `last` and `best` (the step and all metrics of the development splits; without such a split the best
@@ -170,8 +172,9 @@ def conclude(
         chosen = best.params()
     tested, files, confused = {}, [], {}
     for split in data.measured if config.predict else [s for s in data.test if s.labelled]:
-        found = measure(chosen, split)
-        if split in data.test and split.labelled:
+        of_test = split in data.test
+        found = measure(chosen, split, threshold=record.get(kinds.THRESHOLD) if of_test else None)
+        if of_test and split.labelled:
             tested[split.name] = found.metrics
         if config.predict and workdir is not None and runtime.is_first():
             kind = kinds.of(data.task)

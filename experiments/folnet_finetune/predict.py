@@ -4,7 +4,7 @@ r"""Answers for new texts from a fine-tuned model.
 
 `--run` is the directory of a run on data of your own (`--data=... --validation=...`). Columns are those of
 the run, or found like there; labels are optional, and with them the run's metrics are printed, too. Of spans,
-an answer is the best one unless no answer scores higher, at the threshold 0 or, with labels, at the best.
+an answer is the best one unless no answer beats it by more than the run's best threshold on `--validation`.
 """
 
 import json
@@ -18,7 +18,7 @@ from experiments.folnet_finetune import kinds
 from experiments.folnet_finetune.config import Config
 from experiments.folnet_finetune.data import Data, with_windows
 from experiments.folnet_finetune.kinds import Measured, Split
-from experiments.folnet_finetune.measures import BEST, Measure
+from experiments.folnet_finetune.measures import BEST, Best, Measure
 from experiments.runtime import releasing
 from folnet import pretrained
 from folnet.tasks import own, tables
@@ -50,7 +50,8 @@ def answers(run: Path, name: str) -> tuple[kinds.Kind, Split, Measured]:
         "test", examples, task.features(examples, tokenizer, config.tokens), task.labelled(examples)
     )
     data = Data(task, tokenizer, split, (), (split,))
-    return kinds.of(task), split, Measure(config, model, data)(params, split)
+    threshold = (Best(run / BEST, model, data).record or {}).get(kinds.THRESHOLD)
+    return kinds.of(task), split, Measure(config, model, data)(params, split, threshold=threshold)
 
 
 def main() -> None:

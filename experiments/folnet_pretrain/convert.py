@@ -10,12 +10,13 @@ files. The model class is inferred from the tensors unless `--model` names it.
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 import folnet
+from experiments import runtime
 from experiments.runtime import torch_files
 from experiments.runtime.workdir import refuse_to_replace
 from folnet import convert, parameters, pretrained
@@ -33,16 +34,10 @@ MODELS = {
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Runs the conversion that the command line asks for; user errors are reported as usage errors."""
-    if len(arguments) != 3:
-        raise app.UsageError(f"arguments: got {len(arguments) - 1}, expected 2: the source and the target")
-    values = flags.FLAGS
-    try:
-        turn = to_authors if values.reverse else from_authors
-        print(turn(arguments[1], arguments[2], values.model))
-    except (ValueError, OSError) as error:
-        raise app.UsageError(str(error)) from error
+def main(source: str, target: str) -> None:
+    """Runs the conversion that the command line asks for."""
+    turn = to_authors if flags.FLAGS.reverse else from_authors
+    print(turn(source, target, flags.FLAGS.model))
 
 
 def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
@@ -125,4 +120,4 @@ def _described(name: str, params: dict) -> str:
 if __name__ == "__main__":
     flags.DEFINE_bool("reverse", False, "convert our format to the authors'")
     flags.DEFINE_enum("model", None, list(MODELS), "model class; by default inferred from the tensors")
-    app.run(main)
+    runtime.run_program(main, takes=("the source", "the target"), reports=(ValueError, OSError))

@@ -9,32 +9,26 @@ The first command reads the authors' file without executing anything in it, and 
 writes a file under the authors' names, for their program.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from absl import app, flags
+from absl import flags
 
+from experiments import runtime
 from experiments.mathematics.load import AUTHORS_HEADS, Trained, load
-from experiments.runtime import CheckpointError, torch_files
+from experiments.runtime import torch_files
 from experiments.runtime.workdir import refuse_to_replace
 from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
 from tp_transformer import convert
 from tp_transformer.mathematics.vocabulary import VOCABULARY_FILE
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Runs the conversion that the command line asks for; user errors are reported as usage errors."""
-    if len(arguments) != 3:
-        raise app.UsageError(f"arguments: got {len(arguments) - 1}, expected 2: the source and the target")
-    source, target = arguments[1], Path(arguments[2])
-    try:
-        written = [target] if flags.FLAGS.reverse else folder_files(target)
-        refuse_to_replace(*written)
-        trained = load(source, num_heads=flags.FLAGS.num_heads)
-        print((to_authors if flags.FLAGS.reverse else to_folder)(trained, target))
-    except (ValueError, OSError, CheckpointError) as error:
-        raise app.UsageError(str(error)) from error
+def main(source: str, target: str) -> None:
+    """Runs the conversion that the command line asks for."""
+    written = [Path(target)] if flags.FLAGS.reverse else folder_files(Path(target))
+    refuse_to_replace(*written)
+    trained = load(source, num_heads=flags.FLAGS.num_heads)
+    print((to_authors if flags.FLAGS.reverse else to_folder)(trained, Path(target)))
 
 
 def folder_files(directory: Path) -> list[Path]:
@@ -65,4 +59,6 @@ def _described(trained: Trained) -> str:
 if __name__ == "__main__":
     flags.DEFINE_bool("reverse", False, "write a file under the authors' names instead of a folder")
     flags.DEFINE_integer("num_heads", AUTHORS_HEADS, "heads of the authors' model, which their file lacks")
-    app.run(main)
+    runtime.run_program(
+        main, takes=("the source", "the target"), reports=(ValueError, OSError, runtime.CheckpointError)
+    )

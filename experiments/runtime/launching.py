@@ -165,22 +165,28 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     app.run(run, argv=argv, flags_parser=parse)
 
 
-def run_program(main: Callable[[], Any], *, reports: tuple[type[Exception], ...] = ()) -> NoReturn:
+def run_program(
+    main: Callable[..., Any], *, takes: tuple[str, ...] = (), reports: tuple[type[Exception], ...] = ()
+) -> NoReturn:
     """Runs a program that has flags but no config, then exits; for use under `if __name__ == "__main__"`.
 
     On CPUs, large blocks of memory are kept between calls, as in `launch` without its flag.
 
     Args:
         main: the program, which reads `flags.FLAGS`.
+        takes: what the arguments are that the command line must have besides flags; `main` is called with
+            them.
         reports: exceptions to report in one line, with exit status 2, like `app.UsageError`.
     """
 
     def run(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1:
-            _fail(f"arguments: got {arguments[1]!r}, expected flags only")
+        given = arguments[1:]
+        if len(given) != len(takes):
+            expected = f"{', '.join(takes)} and flags" if takes else "flags only"
+            _fail(f"arguments: got {' '.join(given) or 'none'}, expected {expected}")
         memory.keep_large_blocks()
         try:
-            main()
+            main(*given)
         except (app.UsageError, *reports) as error:
             _fail(str(error))
 

@@ -77,7 +77,7 @@ class Table(NamedTuple):
 
     path: Source
     names: tuple[str, ...]
-    """Names of the columns, those of the first row for JSON lines."""
+    """Names of the columns; for JSON lines those of all rows, in order of appearance."""
     rows: Sequence[tuple[int, Mapping[str, Any]]]
     """The line and the values of each row."""
 
@@ -98,7 +98,7 @@ def read(path: Source) -> Table:
     match path.suffix:
         case ".jsonl":
             rows = [(n, _record(path, n, line)) for n, line in enumerate(lines_of(path), 1) if line.strip()]
-            return Table(path, tuple(rows[0][1]), rows)
+            return Table(path, tuple(dict.fromkeys(name for _, row in rows for name in row)), rows)
         case ".csv":
             return _fields(path, csv.reader(io.StringIO(text_of(path), newline=""), strict=True))
         case ".tsv":

@@ -63,19 +63,18 @@ class Composition(_Graphs):
 class Quotient(_Graphs):
     """Are there different nodes k and l of one colour with edges (i, k) and (j, l)? Asked where i is not j.
 
-    Nodes have no names; their tokens are colours, of which a graph may have as many as nodes.
+    Nodes have no names; their tokens are colours, as many as graphs of training have nodes.
     """
 
     name: ClassVar[str] = "quotient"
-    vocabulary: ClassVar[int] = max(SIZES.values())
+    vocabulary: ClassVar[int] = SIZES[TRAIN]
 
     def draw(self, key: PRNGKeyArray, count: int, split: str = TRAIN) -> Problems:
         """See `Task.draw`."""
         for_edges, for_colours = jax.random.split(key)
         edges = self._edges(for_edges, count, split, 0.47, loops=False)
-        size = edges.shape[1]
-        colours = jax.random.randint(for_colours, (count, size), 0, size)
-        same = jnp.eye(size, dtype=bool)[None]
+        colours = jax.random.randint(for_colours, edges.shape[:2], 0, self.vocabulary)
+        same = jnp.eye(edges.shape[1], dtype=bool)[None]
         alike = (colours[:, :, None] == colours[:, None]) & ~same
         answers = joined(joined(edges, alike), jnp.swapaxes(edges, 1, 2))
         return Problems(colours, jnp.where(same, -1, answers.astype(jnp.int32)), jnp.where(edges, 0, -1))

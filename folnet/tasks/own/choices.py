@@ -216,13 +216,18 @@ def _choices(
 def _label(
     path: Source, line: int, row: Mapping[str, Any], column: str, choices: Sequence[str], names: Sequence[str]
 ) -> int:
-    """The number of the right choice, given by its name, its text, its number from 0, or a letter from A."""
+    """The number of the right choice, given by its name, its text, its number from 0, or a letter from A.
+
+    An integer is a number before it is a text.
+    """
     value = row.get(column)
     written = str(value).strip()
     if value is None or written == "":
         raise damaged(path, line, f"missing the label {column!r}")
+    numbers = [str(number) for number in range(len(choices))]
     letters = [chr(ord("A") + number) for number in range(len(choices))]
-    for known in (names, choices, [str(number) for number in range(len(choices))], letters):
+    texts = (numbers, choices) if isinstance(value, int) else (choices, numbers)
+    for known in (names, *texts, letters):
         if written in known:
             return list(known).index(written)
     expected = f"one of the names {', '.join(names)}" if names else f"a number from 0 to {len(choices) - 1}"

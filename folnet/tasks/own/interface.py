@@ -107,7 +107,7 @@ def usual(table: Table, role: str, given: str, names: Sequence[str]) -> str:
 def ordered(names: set[str]) -> tuple[str, ...]:
     """Returns names of classes in the order of their numbers: integers by value, others by name."""
     integers = all(name.removeprefix("-").isdecimal() for name in names)
-    return tuple(sorted(names, key=int) if integers else sorted(names))
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if integers else None))
 
 
 def class_name(value: str | int | float | bool) -> str:

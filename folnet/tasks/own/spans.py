@@ -18,7 +18,10 @@ CONTEXTS = ("context", "passage", "paragraph")
 ANSWERS = ("answers", "answer")
 """Usual names of columns, the more usual first."""
 ID, START = "id", "answer_start"
-"""Columns of a question's id, and of the place of an answer that is a text; either may be missing."""
+"""Columns of a question's id, another for each, and of the place of an answer that is a text.
+
+Either may be missing.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,17 +30,17 @@ class SpanTask(OwnTask[Question, SpanFeatures], SquadTask):
 
     def of_table(self, table: Table, *, labelled: bool) -> tuple[Question, ...]:
         """Returns the rows of a table as questions; see `OwnTask`."""
-        known = labelled or self.columns.label in table.names
-        found = []
+        known = labelled or all(self.columns.label in row for _, row in table.rows)
+        found: dict[str, Question] = {}
         for number, (line, row) in enumerate(table.rows):
             asked = text_at(table.path, line, row, self.columns.first)
             context = context_at(table.path, line, row, self.columns)
             golds = _golds(table.path, line, row, self.columns.label, context) if known else ()
-            index = row.get(ID)
-            found.append(
-                Question(str(number) if index is None else str(index), asked, context, golds, labelled=known)
-            )
-        return tuple(found)
+            index = str(number if row.get(ID) in (None, "") else row[ID])
+            if index in found:  # answers and scores are by id
+                raise damaged(table.path, line, f"{ID}: got {index!r} again, expected another for each row")
+            found[index] = Question(index, asked, context, golds, labelled=known)
+        return tuple(found.values())
 
     def features(
         self, examples: Sequence[Question], tokenizer: WordPieceTokenizer, max_length: int | None = None

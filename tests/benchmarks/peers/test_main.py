@@ -62,6 +62,9 @@ def test_without_any_peer_it_says_so_and_ends_well(run, tmp_path, capsys):
     assert all("is not installed" in about["absent"] for about in record["peers"].values())
     assert {"date", "commit", "versions", "devices", "load", "threads", "tolerance"} <= set(record)
     assert record["kept_mib"] == 0
+    with pytest.raises(SystemExit, match=r"speed\.json, which would lose its rows of .*extra 'peers'"):
+        run("--only=trans", f"--out={out}", "--keep-blocks=64")
+    out.unlink()
     run("--only=trans", f"--out={out}", "--keep-blocks=64")
     assert json.loads(out.read_text())["kept_mib"] == 64
     assert record["command"] == f"python -m benchmarks.peers --small --only=trans --out={out}"

@@ -12,6 +12,7 @@ import pytest
 
 from experiments.folnet_finetune import card, data, kinds, measures, model, predict, train
 from experiments.folnet_finetune.config import Config
+from experiments.runtime.workdir import Workdir
 from folnet import objective, tasks
 from folnet.heads import MultipleChoiceOutput, TokenClassifierOutput
 from folnet.tasks.interface import NO_LABEL
@@ -249,6 +250,27 @@ def test_lines_of_spans(tmp_path):
     assert list(kind.wrong(split, measured)) == []
 
 
+def test_new_questions_are_answered_at_the_threshold_of_the_run(tmp_path):
+    """With or without labels."""
+    config, found = opened(tmp_path, "spans", length=32)
+    rows = small_tasks.tokenizer().padded_vocab_size
+    config.model = dataclasses.replace(config.model, vocab_size=rows, operators="j.")
+    made, run = model.make(config), tmp_path / "run"
+    Workdir(run, config).close()
+    best = measures.Best(run / measures.BEST, made, found)
+    params = draw(made)
+    for step, threshold in enumerate((99.0, -99.0)):
+        best.offer(step, {measures.MAIN: step, kinds.THRESHOLD: threshold}, params)
+        _, _, measured = predict.answers(run, config.own.validation)
+        assert [answer.text != "" for answer in measured.predictions] == [threshold > 0] * 2
+        assert {"f1", "exact"} <= set(measured.metrics)
+        assert not [name for name in measured.metrics if "/best" in name]
+    new = tmp_path / "new.jsonl"
+    new.write_text(lines([{name: row[name] for name in ("question", "context")} for row in SPANS]))
+    _, _, measured = predict.answers(run, str(new))
+    assert (measured.metrics, [answer.text for answer in measured.predictions]) == ({}, ["", ""])
+
+
 def test_texts_in_windows_have_one_answer(tmp_path):
     config = small(tmp_path, length=8)
     long = "the dog sat on it . the cat sat on it ."
@@ -288,5 +310,5 @@ def test_a_run_learns_and_its_best_model_answers(tmp_path, kind):
     assert found.results["best"][metric] == 1
     answered, split, measured = predict.answers(tmp_path / "run", config.own.validation)
     assert type(answered) is type(kinds.of(data.task_of(config)))
-    assert measured.metrics[metric] == 1
+    assert measured.metrics[metric.removesuffix("/best")] == 1  # at the threshold of the run
     assert len(answered.lines(split, measured)) == len(ROWS[kind])

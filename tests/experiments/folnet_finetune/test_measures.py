@@ -74,6 +74,19 @@ def test_answers_are_tuned_on_the_development_split(tmp_path):
     assert not any(answer.text for answer in measure({}, data.dev[0], threshold=0.0).predictions)
     answers = measure({}, data.dev[0], threshold=0.25).predictions
     assert [answer.index for answer in answers if answer.text] == ["q0", "q2"]
+    # A test split is scored and answered at the threshold of the record, whatever is best for its labels.
+    tested, best = data._replace(dev=(), test=data.dev), measures.Best(None, None, data)
+    for split, threshold, score, answered in (
+        (tested, 0.0, 2 / 9, set()),
+        (tested, 0.25, 3 / 9, {"q0", "q2"}),
+        (data, 0.0, None, {"q0", "q2"}),
+    ):
+        last = {"step": 1, kinds.THRESHOLD: threshold}
+        found = measures.conclude(config, measure, best, split, {}, last, tmp_path)
+        assert found["test"].get("f1") == (score and pytest.approx(score))
+        assert not [name for name in found["test"] if "/best" in name]
+        texts = json.loads((tmp_path / found["predictions"][0]).read_text(encoding="utf-8"))
+        assert {index for index, text in texts.items() if text} == answered
 
 
 def test_the_best_parameters_predict_not_the_last(tmp_path):

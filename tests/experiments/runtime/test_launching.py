@@ -18,11 +18,11 @@ def done(monkeypatch):
     return found
 
 
-def ended(monkeypatch, main, *arguments, reports=()):
+def ended(monkeypatch, main, *arguments, takes=(), reports=()):
     """Starts a program as absl would; returns its exit status."""
     monkeypatch.setattr(app, "run", lambda run: run(["program", *arguments]))
     with pytest.raises(SystemExit) as ends:
-        launching.run_program(main, reports=reports)
+        launching.run_program(main, takes=takes, reports=reports)
     return ends.value.code
 
 
@@ -56,7 +56,17 @@ def test_a_program_keeps_blocks_before_it_computes(monkeypatch, done):
 
 def test_a_program_takes_flags_only(monkeypatch, capsys):
     assert ended(monkeypatch, lambda: pytest.fail("it ran"), "word") == 2
-    assert capsys.readouterr().err == "error: arguments: got 'word', expected flags only\n"
+    assert capsys.readouterr().err == "error: arguments: got word, expected flags only\n"
+
+
+def test_a_program_is_called_with_the_arguments_that_it_takes(monkeypatch, capsys):
+    takes = ("the source", "the target")
+    assert ended(monkeypatch, lambda source, target: pytest.fail("it ran"), "a", takes=takes) == 2
+    assert capsys.readouterr().err == "error: arguments: got a, expected the source, the target and flags\n"
+    given = []
+    monkeypatch.setattr(app, "run", lambda run: run(["program", "a", "b"]))
+    launching.run_program(lambda source, target: given.append((source, target)), takes=takes)
+    assert given == [("a", "b")]
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections

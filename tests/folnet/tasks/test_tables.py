@@ -38,6 +38,11 @@ def test_names_of_columns_have_no_spaces_around_them(tmp_path):
     assert [dict(row) for _, row in table.rows] == [{"text": "a", "label": "1"}]
 
 
+def test_columns_of_json_lines_are_those_of_all_rows(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"b": 1}\n{"c": 1, "b": 2}\n{"a": 1}\n')
+    assert tables.read(tmp_path / "a.jsonl").names == ("b", "c", "a")
+
+
 def test_parquet_files(tmp_path):
     """Values keep their types: numbers are numbers, and a missing one is named by its row."""
     pyarrow = pytest.importorskip("pyarrow")

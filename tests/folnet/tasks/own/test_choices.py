@@ -30,6 +30,9 @@ def row(label, choices: object = CHOICES, **more):
         ("C", {"text": CHOICES, "label": ["B", "C", "D"]}),
         (2, {"text": CHOICES, "label": [1, 2, 3]}),
         ("1", ["2", "1", "0"]),  # the text of a choice, before its number
+        (1, ["1", "2", "3"]),  # an integer is the number
+        (9, ["8", "9", "10"]),  # unless no choice has it
+        (2, {"text": ["2", "3", "1"], "label": ["1", "2", "3"]}),
     ],
 )
 def test_the_right_one_by_name_text_number_or_letter(tmp_path, label, choices):
@@ -65,6 +68,16 @@ def test_choices_in_columns_of_their_own(tmp_path, header, second, columns):
     (tmp_path / "new.csv").write_text(f"{header.removesuffix(',' + columns[-1])}\nwho,a dog,a cat\n")
     (new,) = own.reopened(tmp_path / "new.csv", "choices", (), second=second).examples(".", "test")
     assert (new.choices, new.label) == (("a dog", "a cat"), None)
+
+
+def test_columns_of_json_lines_are_those_of_all_rows(tmp_path):
+    """An integer is the number of a choice here, too."""
+    first = {"question": "who", "choice1": "1", "choice2": "2", "label": 1}
+    second = {"question": "who", "choice1": "u", "choice2": "v", "choice3": "w", "label": 2}
+    task = opened(tmp_path, lines([first, second]))
+    assert task.columns.second == "choice1,choice2,choice3"
+    examples = task.examples(".", "train")
+    assert [(e.choices, e.label) for e in examples] == [(("1", "2"), 1), (("u", "v", "w"), 2)]
 
 
 def test_the_last_columns_may_be_empty(tmp_path):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from folnet.tasks import own
+from folnet.tasks.own.interface import ordered
 from tests.folnet.tasks.own.files import lines, opened
 
 TEXT = "the dog sat"
@@ -47,6 +48,13 @@ def test_a_kind_is_found(tmp_path, row, changes, options, cls):
     task = opened(tmp_path, lines([row, row | changes]), **options)
     assert type(task) is cls
     assert len(task.examples(".", "train")) == 2
+
+
+def test_the_order_of_classes():
+    """Names that are the same number are ordered, too, whatever the order of the set."""
+    ones = ["0" * count + "1" for count in range(9)]
+    assert ordered({"-1", "10", *ones}) == ("-1", *ones[::-1], "10")
+    assert ordered({"10", "2", "a"}) == ("10", "2", "a")
 
 
 def test_an_unknown_kind(tmp_path):

@@ -83,6 +83,20 @@ def test_new_questions_may_lack_answers(tmp_path):
     assert not again.labelled(questions)
     (tmp_path / "new.jsonl").write_text(lines([row("")]))
     assert task.labelled(own.reopened(tmp_path / "new.jsonl", "spans", ()).examples(".", "test"))
+    for place in (0, 1):
+        rows = [row("dog"), row("dog")]
+        del rows[place]["answers"]
+        (tmp_path / "new.jsonl").write_text(lines(rows))
+        assert not task.labelled(own.reopened(tmp_path / "new.jsonl", "spans", ()).examples(".", "test"))
+
+
+def test_ids_differ(tmp_path):
+    """Answers and scores are by id; an empty one is none."""
+    task = opened(tmp_path, lines([row("dog", id=""), row("dog", id=None), row("dog", id="")]))
+    assert [question.index for question in task.examples(".", "train")] == ["0", "1", "2"]
+    task = opened(tmp_path, lines([row("dog", id="7"), row("dog"), row("dog", id=7)]))
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 3: id: got '7' again, expected another for"):
+        task.examples(".", "train")
 
 
 BAD = [

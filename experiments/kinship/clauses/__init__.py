@@ -1,18 +1,13 @@
 """Reads a trained model's rules as Horn clauses, and counts the answers that they explain.
 
-    python -m experiments.kinship.clauses --run=runs/kinship --out=runs/clauses
-
 The run's model says what everyone is to everyone (`--config=looped`). For each two relations r and s it is
 asked about three people and two facts, r(x, a) and s(a, y); what it says of x and y is the conclusion of a
 clause: grandson(x, y) <- son(x, a), son(a, y). Chaining the clauses forward answers whole problems; where
-that gives the model's own answers, the clauses are what it has learned. The folder gets `clauses.txt`,
-`clauses.png` and `clauses.json`.
+that gives the model's own answers, the clauses are what it has learned. `__main__.py` is the program.
 
 Axis letters: B batch; T tokens; C classes, the relations and "unrelated".
 """
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import flags
 
 from experiments import runtime
 from experiments.kinship import measures, pairs, parts, train
@@ -207,23 +201,3 @@ def of_run(path: Path) -> tuple[Probabilities, Config]:
 
     names = ("input_ids", "attention_mask", "relation_ids")
     return lambda arrays: np.asarray(probabilities({name: arrays[name] for name in names})), config
-
-
-def main() -> None:
-    """Writes the clauses of `--run` to `--out`."""
-    out = Path(flags.FLAGS.out)
-    probabilities, config = of_run(Path(flags.FLAGS.run))
-    found = report(probabilities, kinship.Kinship(SEED, config.data.test_lengths), flags.FLAGS.problems)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "clauses.txt").write_text(found.text(), encoding="utf-8")
-    (out / "clauses.json").write_text(json.dumps(found._asdict(), indent=1) + "\n", encoding="utf-8")
-    if runtime.can_draw():
-        runtime.plots.save(figure_of(found), out / "clauses.png")
-    sys.stdout.write("".join(f"{line}\n" for line in found.text().splitlines()[:12]))
-
-
-if __name__ == "__main__":
-    flags.DEFINE_string("run", None, "the run's directory, or a released folder", required=True)
-    flags.DEFINE_string("out", "runs/clauses", "the folder to write to")
-    flags.DEFINE_integer("problems", PROBLEMS, "problems on which clauses and model are compared", 1)
-    runtime.run_program(main, reports=(ValueError,))

@@ -13,6 +13,7 @@ from absl import flags
 from experiments import runtime
 from experiments.kinship import clauses, measures, train
 from experiments.kinship.clauses import Clause
+from experiments.kinship.clauses import __main__ as program
 from folnet import kinship
 from tests.experiments.kinship.small import small
 from tests.folnet import small as small_folnet
@@ -124,10 +125,10 @@ def test_the_program_writes_text_numbers_and_a_picture(tmp_path, monkeypatch, ca
     flags.DEFINE_integer("problems", 5, "", flag_values=given)
     given([sys.argv[0]])
     sources, report = [], clauses.report
-    monkeypatch.setattr(clauses.flags, "FLAGS", given)
+    monkeypatch.setattr(program.flags, "FLAGS", given)
     monkeypatch.setattr(clauses, "of_run", {tmp_path / "run": (knowing(kinship.COMPOSITIONS), small())}.get)
     monkeypatch.setattr(clauses, "report", lambda *of: sources.append(of[1]) or report(*of))
-    clauses.main()
+    program.main()
     assert sources == [kinship.Kinship(clauses.SEED, (2, 3, 4))]
     assert "give the model's answer to 5 of 5 problems" in capsys.readouterr().out
     written = json.loads((tmp_path / "out" / "clauses.json").read_text(encoding="utf-8"))
