@@ -1,6 +1,6 @@
 """Writes the rules of a trained model as Horn clauses, and how many of its answers they explain.
 
-    python -m experiments.kinship.clauses --run=runs/kinship --out=runs/clauses
+    python -m experiments.kinship.rules --run=runs/kinship --out=runs/clauses
 
 The folder gets `clauses.txt`, `clauses.png` and `clauses.json`.
 """

@@ -3,7 +3,7 @@
 The run's model says what everyone is to everyone (`--config=looped`). For each two relations r and s it is
 asked about three people and two facts, r(x, a) and s(a, y); what it says of x and y is the conclusion of a
 clause: grandson(x, y) <- son(x, a), son(a, y). Chaining the clauses forward answers whole problems; where
-that gives the model's own answers, the clauses are what it has learned. `__main__.py` is the program.
+that gives the model's own answers, the clauses are what it has learned. `rules.py` is the program.
 
 Axis letters: B batch; T tokens; C classes, the relations and "unrelated".
 """

@@ -11,9 +11,8 @@ import pytest
 from absl import flags
 
 from experiments import runtime
-from experiments.kinship import clauses, measures, train
+from experiments.kinship import clauses, measures, rules, train
 from experiments.kinship.clauses import Clause
-from experiments.kinship.clauses import __main__ as program
 from folnet import kinship
 from tests.experiments.kinship.small import small
 from tests.folnet import small as small_folnet
@@ -118,17 +117,17 @@ def test_a_runs_probabilities_are_those_after_its_loops_of_tests(finished):
 
 
 def test_the_program_writes_text_numbers_and_a_picture(tmp_path, monkeypatch, capsys):
-    """Of a run whose model knows the rules; its problems are of the run's tests, but new ones."""
+    """`rules`, of a run whose model knows them; its problems are of the run's tests, but new ones."""
     given = flags.FlagValues()
     flags.DEFINE_string("run", str(tmp_path / "run"), "", flag_values=given)
     flags.DEFINE_string("out", str(tmp_path / "out"), "", flag_values=given)
     flags.DEFINE_integer("problems", 5, "", flag_values=given)
     given([sys.argv[0]])
     sources, report = [], clauses.report
-    monkeypatch.setattr(program.flags, "FLAGS", given)
+    monkeypatch.setattr(rules.flags, "FLAGS", given)
     monkeypatch.setattr(clauses, "of_run", {tmp_path / "run": (knowing(kinship.COMPOSITIONS), small())}.get)
     monkeypatch.setattr(clauses, "report", lambda *of: sources.append(of[1]) or report(*of))
-    program.main()
+    rules.main()
     assert sources == [kinship.Kinship(clauses.SEED, (2, 3, 4))]
     assert "give the model's answer to 5 of 5 problems" in capsys.readouterr().out
     written = json.loads((tmp_path / "out" / "clauses.json").read_text(encoding="utf-8"))
