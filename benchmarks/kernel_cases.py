@@ -4,6 +4,7 @@ Used by `benchmarks.kernels`, `benchmarks.accelerator`, `benchmarks.tune_kernels
 only JAX and NumPy.
 """
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -274,6 +275,12 @@ def _named(name: str) -> trans_shapes.Shape:
 def chosen(found: Iterable[Case], only: str) -> Iterator[Case]:
     """Filters cases by a substring of their operation or name."""
     return (case for case in found if only in f"{case.operation.name} {case.name}")
+
+
+def check_only(parser: argparse.ArgumentParser, only: str, found: Iterable[Any]) -> None:
+    """Ends the program with an error if the flag `--only` has chosen nothing."""
+    if not any(found):
+        parser.error(f"--only: got {only!r}, expected a part of an operation or a case")
 
 
 def cases(platform: str) -> list[Case]:

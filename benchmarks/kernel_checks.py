@@ -113,11 +113,12 @@ def describe(row: dict[str, Any]) -> str:
 def main() -> int:
     """Runs the program with the values of its flags."""
     out = ("", "output file; empty to write none")
-    arguments = machine.parser(
-        __doc__, only=("", "only cases whose operation or name contains this"), out=out
-    ).parse_args()
+    parser = machine.parser(__doc__, only=("", "only cases whose operation or name contains this"), out=out)
+    arguments = parser.parse_args()
+    found = list(kernel_cases.chosen(to_check(), arguments.only))
+    kernel_cases.check_only(parser, arguments.only, found)
     rows = []
-    for case in kernel_cases.chosen(to_check(), arguments.only):
+    for case in found:
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
             with timing.turn(alone=False):
                 rows.append(check(case, implementation))

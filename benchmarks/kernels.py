@@ -33,16 +33,17 @@ def measure(
     case: kernel_cases.Case, direction: str, *, blocks: int = 5, block_seconds: float = 0.2
 ) -> dict[str, Any]:
     """Measures a row: times of every available implementation and baseline, and their ratios."""
-    arrays = case.draw()
+    with timing.turn(alone=False):
+        arrays = jax.block_until_ready(case.draw())
     programs: dict[str, Callable[[], Any]] = {}
     row: dict[str, Any] = {"operation": case.operation.name, "case": case.name, "direction": direction}
     row["paths"] = paths = {}
     functions = {name: case.function(direction, name) for name in IMPLEMENTATIONS[jax.default_backend()]}
     functions |= {name: case.baseline(direction, name) for name in case.baselines}
     for name, function in functions.items():
-        own = case.arrays_of(name, arrays)
         try:
             with timing.turn(alone=False):
+                own = jax.block_until_ready(case.arrays_of(name, arrays))
                 start = time.perf_counter()
                 compiled = jax.jit(function).lower(*own).compile()
                 seconds = time.perf_counter() - start
@@ -120,13 +121,16 @@ def measure_all(
 
 def main() -> int:
     """Runs the program with the values of its flags."""
-    arguments = machine.parser(
+    parser = machine.parser(
         __doc__,
         only=("", "only cases whose operation or name contains this"),
         budget=(float("inf"), "seconds after which no further case is started"),
         blocks=(5, "timing blocks per program"),
         out=("results/kernels/{}.json", "output file, with {} for the chip; empty to write none"),
-    ).parse_args()
+    )
+    arguments = parser.parse_args()
+    found = kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only)
+    kernel_cases.check_only(parser, arguments.only, found)
     record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
     print(json.dumps(record))
     out = arguments.out.format(record["chip"].replace(" ", "-"))
@@ -135,7 +139,7 @@ def main() -> int:
         if out:
             machine.write(Path(out), {**record, "rows": rows})
 
-    keep(measure_all(arguments.only, arguments.budget, keep, blocks=arguments.blocks))
+    measure_all(arguments.only, arguments.budget, keep, blocks=arguments.blocks)
     return 0
 
 

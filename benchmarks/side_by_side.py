@@ -138,8 +138,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if (arguments.out / "parts").exists():
         parser.error(f"--out: got {arguments.out}, which has records of cases, expected another folder")
-    if not (todo := units(arguments.only)):
-        parser.error(f"--only: got {arguments.only!r}, expected a part of an operation or a case")
+    todo = units(arguments.only)
+    kernel_cases.check_only(parser, arguments.only, todo)
     ended = run(todo, arguments.out, arguments.seconds, arguments.processes)
     print(", ".join(f"{count} {how}" for how, count in ended.items()))
     return 1 if ended["failed"] else 0

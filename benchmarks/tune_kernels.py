@@ -82,13 +82,16 @@ def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) 
 
 def main() -> int:
     """Runs the program with the values of its flags."""
-    arguments = machine.parser(
+    parser = machine.parser(
         __doc__,
         only=("", "only cases whose operation or name contains this"),
         backends=("", "comma-separated backends (default: those available here)"),
         budget=(float("inf"), "seconds after which no further case is started"),
         folder=(tables.FOLDER, "folder of the tables"),
-    ).parse_args()
+    )
+    arguments = parser.parse_args()
+    found = list(kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only))
+    kernel_cases.check_only(parser, arguments.only, found)
     end = time.monotonic() + arguments.budget
     backends = (
         arguments.backends.split(",")
@@ -96,7 +99,7 @@ def main() -> int:
         else kernels.IMPLEMENTATIONS[jax.default_backend()]
     )
     lines, chip = [], machine.describe()["chip"]
-    for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only):
+    for case in found:
         for backend in backends:
             if dispatch.unsupported(case.operation, backend, case.config, case.avals):
                 continue

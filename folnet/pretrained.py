@@ -69,7 +69,8 @@ class Pretrained:
         Raises:
           ValueError: If the parameters do not fit this model; lists every mismatch.
         """
-        table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
+        # In C order, since safetensors writes memory as it lies.
+        table = {name: np.asarray(array, order="C") for name, array in parameters.flatten(params).items()}
         given = {name: array.shape for name, array in table.items()}
         parameters.complain("params", self, parameters.misfits(parameters.shapes(self), given))
         weights = safetensors.numpy.save(table, metadata={"format": "pt"})  # as PyTorch names and shapes them

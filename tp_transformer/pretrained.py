@@ -85,7 +85,8 @@ class Pretrained:
         Raises:
           ValueError: the parameters or the vocabulary do not fit this model; lists every mismatch.
         """
-        table = {name: np.asarray(array) for name, array in flatten(params).items()}
+        # In C order, since safetensors writes memory as it lies.
+        table = {name: np.asarray(array, order="C") for name, array in flatten(params).items()}
         given = {name: array.shape for name, array in table.items()}
         folders.complain("params", self, folders.misfits(shapes(self), given))
         check_vocabulary(self, vocabulary)

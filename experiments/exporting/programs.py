@@ -68,6 +68,8 @@ def _choose_lengths(model: Exportable, options: Options) -> tuple[int | None, ..
         raise ValueError(
             f"length: got {max(lengths)}, expected at most {model.longest}, the model's number of positions"
         )
+    if min(lengths) < model.shortest:
+        raise ValueError(f"length: got {min(lengths)}, expected at least {model.shortest}")
     return tuple(sorted(set(lengths)))
 
 
@@ -123,9 +125,12 @@ def _export(model: Exportable, function: Function, options: Options, length: int
 
 
 def named_weights(model: Exportable) -> dict[str, np.ndarray]:
-    """Returns the parameters on the host, by names with slashes, in the tree's order."""
+    """Returns the parameters on the host, by names with slashes, in the tree's order.
+
+    They are in C order, since safetensors writes memory as it lies.
+    """
     return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf, order="C")
         for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(model.params))
     }
 

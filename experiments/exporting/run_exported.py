@@ -650,16 +650,19 @@ def _answer_text(model: Model, text: Any, pair: Any) -> dict[str, Any]:
     return answers[0] if single else {"answers": answers}
 
 
-def in_even_batches(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def in_even_batches(
+    model: Model, inputs: Mapping[str, np.ndarray], room: int | None = None
+) -> dict[str, np.ndarray]:
     """Runs the model on a batch that is padded with copies of its first row.
 
     The padded size is the fixed batch size, or `batch_step` times a power of two, because JAX compiles the
-    program for every batch size.
+    program for every batch size. It is at most `room`, a multiple of `batch_step`, unless that is None.
     """
     batch = rows_of(inputs)
     wanted = model.batch_room or model.batch_step
     while wanted < batch and not model.batch_room:
         wanted *= 2
+    wanted = min(wanted, room or wanted)
     if wanted < batch:
         raise Refused(f"batch: got {batch} rows, expected at most {wanted}")
     filled = {
@@ -774,7 +777,8 @@ def read_arrays(source: Path) -> dict[str, np.ndarray]:
 def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
     """Runs the model on a file of arrays (.npz, batch axis first) or of requests (.jsonl).
 
-    The replies are written atomically to a file of the same kind. Arrays are processed in batches of `batch`.
+    The replies are written atomically to a file of the same kind. Arrays are processed in batches of `batch`,
+    rounded up to a multiple of `batch_step`.
 
     Returns:
         The number of rows or requests.
@@ -794,11 +798,11 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
         else:
             arrays = read_arrays(source)
             count = rows_of(arrays)
-            batch = model.batch_room or -(-min(batch, count) // model.batch_step) * model.batch_step
+            batch = model.batch_room or -(-batch // model.batch_step) * model.batch_step
             parts = []
             for begin in range(0, count, batch):
                 part = {name: array[begin : begin + batch] for name, array in arrays.items()}
-                parts.append(in_even_batches(model, part))
+                parts.append(in_even_batches(model, part, batch))
             joined: Any = {name: plain(np.concatenate([part[name] for part in parts])) for name in parts[0]}
             with temporary.open("wb") as out:
                 np.savez(out, **joined)

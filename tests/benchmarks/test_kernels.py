@@ -1,5 +1,6 @@
 """Measuring, checking and tuning kernels, on shapes that take a moment."""
 
+import contextlib
 import json
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import kernel_cases, kernel_checks, kernels, tune_kernels
+from benchmarks import kernel_cases, kernel_checks, kernels, timing, tune_kernels
 from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
@@ -48,6 +49,44 @@ def test_a_measured_row():
     assert row["paths"]["xla"]["seconds"] > 0
     assert row["paths"]["xla"]["speedup"]["head-major einsum"]["median"] > 0
     assert "head-major" in kernels.lines(row)
+
+
+def test_the_chip_is_used_only_in_turns(monkeypatch):
+    """Else a process draws arrays or converts them while another one times."""
+    turns, used = [], []
+
+    @contextlib.contextmanager
+    def turn(*, alone):
+        turns.append(alone)
+        yield
+        turns.pop()
+
+    def watch(method):
+        def watched(*arguments, **options):
+            used.append((method.__name__, *turns))
+            return method(*arguments, **options)
+
+        monkeypatch.setattr(kernel_cases.Case, method.__name__, watched)
+
+    monkeypatch.setattr(timing, "turn", turn)
+    watch(kernel_cases.Case.draw)
+    watch(kernel_cases.Case.arrays_of)
+    kernels.measure(SMALL["trans"], "forward", blocks=1, block_seconds=0.01)
+    assert set(used) == {("draw", False), ("arrays_of", False)}
+
+
+@pytest.mark.parametrize(
+    ("program", "out"), [(kernels, "out=a.json"), (kernel_checks, "out=a.json"), (tune_kernels, "folder=.")]
+)
+def test_a_name_that_chooses_nothing_is_a_mistake(program, out, tmp_path, monkeypatch, capsys):
+    """No record is written in place of an older one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [program.__name__, "--only=tarns", f"--{out}"])
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert end.value.code == 2
+    assert "--only: got 'tarns', expected a part of an operation or a case" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_path_that_fails_is_a_finding(monkeypatch):

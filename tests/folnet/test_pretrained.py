@@ -12,7 +12,7 @@ import safetensors.numpy
 
 import folnet
 from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, parameters, pretrained
-from tests import pushed
+from tests import layouts, pushed
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -53,6 +53,15 @@ def test_there_and_back(cls, tmp_path):
         "model.safetensors",
         "modeling_folnet.py",
     ]
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_numbers_are_those_of_the_arrays_however_they_lie(layout, tmp_path):
+    model = FOLNet(CONFIG)
+    params = small.draw(model)
+    params = jax.tree.map(lambda leaf: layouts.LAYOUTS[layout](np.asarray(leaf)), params)
+    model.save_pretrained(tmp_path, params)
+    chex.assert_trees_all_equal(FOLNet.from_pretrained(tmp_path)[1], params)
 
 
 def test_what_is_written(saved):

@@ -11,7 +11,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from tests import pushed
+from tests import layouts, pushed
 from tests.tp_transformer.small import MODELS, build, draw, tokens
 from tp_transformer import TPTransformer, Transformer, decoding, pretrained
 from tp_transformer.mathematics import Vocabulary
@@ -64,6 +64,14 @@ def test_there_and_back(architecture, tmp_path):
         "tokenizer_config.json",
         "vocabulary.json",
     ]
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_numbers_are_those_of_the_arrays_however_they_lie(layout, tmp_path):
+    model, params = make()
+    params = jax.tree.map(lambda leaf: layouts.LAYOUTS[layout](np.asarray(leaf)), params)
+    model.save_pretrained(tmp_path, params)
+    chex.assert_trees_all_equal(TPTransformer.from_pretrained(tmp_path)[1], params)
 
 
 def test_what_is_written(saved):

@@ -4,9 +4,13 @@ import hashlib
 import zipfile
 from pathlib import Path
 
+import chex
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from experiments.exporting import Options, export_model, run_exported
+from tests import layouts
 from tests.experiments.exporting.small import SUMS
 
 MODEL = dataclasses.replace(SUMS, lengths=(2,))
@@ -33,6 +37,15 @@ def test_the_file_is_a_zip_archive_of_what_its_manifest_lists(tmp_path):
             "bytes": len(members[name]),
         }
     assert manifest["weights"]["numbers"] == 2
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_numbers_are_those_of_the_arrays_however_they_lie(layout, tmp_path):
+    table = layouts.LAYOUTS[layout](np.arange(6, dtype=np.float32).reshape(2, 3))
+    params = {**MODEL.params, "table": table, "number": np.float32(2)}
+    model = dataclasses.replace(MODEL, params=params)
+    export_model(model, tmp_path / "m.jaxmodel", Options(weights="beside"), today=DAY)
+    chex.assert_trees_all_equal(safetensors.numpy.load_file(tmp_path / "m.safetensors"), params)
 
 
 @pytest.mark.parametrize("where", ["inside", "beside"])

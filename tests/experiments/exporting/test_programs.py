@@ -50,6 +50,7 @@ def test_a_length_may_be_free_within_bounds():
         ),
         (SUMS, Options(kernels=("h200",), platforms=("cuda",)), "got h200, expected portable for this sum"),
         (dataclasses.replace(SUMS, longest=7), Options(), "length: got 8, expected at most 7"),
+        (dataclasses.replace(SUMS, shortest=5), Options(), "length: got 4, expected at least 5"),
         (
             dataclasses.replace(SUMS, outputs={**SUMS.outputs, "total": Output(("batch", 1), "of all")}),
             Options(),

@@ -97,7 +97,8 @@ def test_few_sizes_of_batches_are_compiled(model, monkeypatch):
     monkeypatch.setattr(type(model), "__call__", lambda self, inputs: seen.append(len(inputs["ids"])) or {})
     for count in (1, 2, 3, 5, 8):
         run_exported.in_even_batches(model, {"ids": np.ones((count, 4), np.int32)})
-    assert seen == [1, 2, 4, 8, 8]
+    run_exported.in_even_batches(model, {"ids": np.ones((5, 4), np.int32)}, 6)
+    assert seen == [1, 2, 4, 8, 8, 6]
 
 
 def test_files_are_answered_in_parts_whole_or_not_at_all(model, tmp_path):

@@ -164,17 +164,17 @@ def test_a_text_has_one_answer_and_a_list_one_each():
 
 
 def test_parts_of_files_are_multiples_of_what_devices_share(tmp_path, monkeypatch):
-    """Rounded up; the last part may be shorter."""
+    """Rounded up; no call has more rows, and only the last may have fewer."""
     model: Any = Lengths()
     np.savez(tmp_path / "in.npz", lengths=np.arange(14).reshape(7, 2))
-    seen, run = [], run_exported.in_even_batches
+    seen, run = [], Lengths.__call__
 
     def watched(model, inputs):
         seen.append(len(inputs["lengths"]))
         return run(model, inputs)
 
-    monkeypatch.setattr(run_exported, "in_even_batches", watched)
-    for batch, parts in ((3, [4, 3]), (100, [7])):
+    monkeypatch.setattr(Lengths, "__call__", watched)
+    for batch, parts in ((3, [4, 4]), (5, [6, 2]), (100, [8])):
         assert run_exported.answer_file(model, tmp_path / "in.npz", tmp_path / "out.npz", batch) == 7
         assert seen == parts
         with np.load(tmp_path / "out.npz") as found:
