@@ -392,10 +392,12 @@ def authors(task: str) -> Config:
 
     A controller of 100 units (tanh), a ring of 128 x 20, RMSProp at 1e-4 with decay and momentum .9, batches
     of 250, 200 epochs of 10,000 sequences (their default). `--config.cell.name=pattern_ntm` and
-    `multiple_pattern_ntm` select their other models, with program rings of 20. Meant for an accelerator.
+    `multiple_pattern_ntm` select their other models, with program rings of 20. Variable patterns are cut off
+    at the end of their tape. Meant for an accelerator.
     """
     return Config(
         task=task,
+        task_options=TaskOptions(truncate=True if task.startswith("variable") else None),
         cell=_ntm(100, 128, 20, read="previous"),  # reads M(r) before the update, as in their code
         optimizer="rmsprop",
         lr=1e-4,

@@ -177,3 +177,4 @@ class TaskOptions:
     held_out: int | None = None
     seed: int | None = None
     computation: int | None = runtime.added(None)
+    truncate: bool | None = runtime.added(None)

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.mathematics import evaluation_set
+from experiments.mathematics import composed, evaluation_set
 from experiments.mathematics.config import COMPOSED as COMPOSED_QUESTIONS
 from experiments.mathematics.config import Architecture, Config, DataConfig, ModelConfig
 from experiments.mathematics.measures import VALIDATION
@@ -224,7 +224,8 @@ COMPOSED_STEPS = 3000
 def measure_composed(run: Run) -> dict[str, Any]:
     """Measures exact match and bits on trained compositions, on those held out, and exact match on each.
 
-    "validation_bits" is the mean over held-back questions of the trained compositions.
+    "validation_bits" is the mean over held-back questions of the trained compositions, "guessed" how many of
+    the held-out ones are right without the inner question.
     """
     results = run.result.results
     each = {
@@ -240,7 +241,13 @@ def measure_composed(run: Run) -> dict[str, Any]:
         "trained_bits": mean_bits(results[mathematics.INTERPOLATE]),
         "held_out_bits": mean_bits(results[mathematics.EXTRAPOLATE]),
     }
-    return {**in_bits, "trained": trained, "held_out": held_out, **each}
+    source = run.config.data.open()
+    guessed = statistics.fmean(
+        composed.guess(*pair, question) == answer
+        for pair in composed.HELD_OUT
+        for question, answer in source.questions(mathematics.EXTRAPOLATE, composed.name_of(*pair))
+    )
+    return {**in_bits, "trained": trained, "held_out": held_out, "guessed": guessed, **each}
 
 
 def composed_base(name: Architecture, filter_features: int) -> Config:
@@ -277,6 +284,12 @@ COMPOSED = Comparison(
             claim="the same models on new questions of the trained compositions",
             measure="exact match on 100 questions of each trained composition",
             value="trained",
+        ),
+        Claim(
+            id="mathematics.composed.guessed",
+            claim="what is right of the held-out compositions without reading their inner question",
+            measure="exact match of the likeliest answer given the outer question",
+            value="guessed",
         ),
     ),
     models=models({name: composed_base(name, width) for _, name, width, _ in SIZES}, COMPOSED_STEPS),

@@ -1,7 +1,9 @@
 """How much of a symbol's syntactic role is in a model's vectors: by a linear probe, and by clusters.
 
-The vectors are those of the encoder's last layer: the role vectors of all heads of a model that has any, or
-the states of one that has none; both have as many features as the model. Questions are divided in two halves:
+The vectors are at one place of all models: the states that the attention of the encoder's last layer reads,
+and of a model that binds roles, the role vectors of all heads, which it computes from these; both have as
+many features as the model. Role vectors are a linear map of the states, so that a linear probe finds nothing
+in them that is not in the states; clusters may. Questions are divided in two halves:
 the probe is fitted to one and scored on the other, and so are the clusters. The same probe is fitted to what
 the question shows without a model, the symbols and their positions (`controls`), since vectors say something
 about syntax only as far as they exceed that.
@@ -26,16 +28,29 @@ CONTROLS = {"symbol_position": (0,), "neighbours": (-1, 0, 1), "window": (-3, -2
 """What a control sees of a question besides the position: the symbols at these places from the digit."""
 
 
-def vectors(model: EncoderDecoder, params: Any, questions: Sequence[str]) -> Float[np.ndarray, "N S F"]:
-    """Returns role vectors, or states, at the characters of questions, without the start symbol."""
+def vectors(
+    model: EncoderDecoder, params: Any, questions: Sequence[str], *, states: bool = False
+) -> Float[np.ndarray, "N S F"]:
+    """Returns vectors of the encoder's last layer at the characters of questions, without the start symbol.
+
+    They are role vectors; of a model that has none, and with `states`, the states that its attention reads.
+    """
     source = jnp.asarray(mathematics.DEFAULT.encode_batch(questions))
+    last, norm = f"encoder_{model.num_layers - 1}", "attention_norm"
 
     @jax.jit
     def compute(params, source):
-        if model.binds_roles:
+        if model.binds_roles and not states:
             found = encoder_attention(model, {"params": params}, source)[-1].roles
             return cast(jax.Array, found).reshape(*source.shape, model.features)
-        return model.apply({"params": params}, source, method="encode")
+        _, kept = model.apply(
+            {"params": params},
+            source,
+            method="encode",
+            mutable=["intermediates"],
+            capture_intermediates=lambda module, _: module.path == (last, norm),
+        )
+        return kept["intermediates"][last][norm]["__call__"][0]
 
     return np.asarray(compute(params, source), np.float64)[:, 1:]
 
@@ -61,7 +76,13 @@ def parsed(questions: Sequence[str]) -> dict[str, syntax.Syntax]:
 
 
 def read(
-    model: EncoderDecoder, params: Any, questions: Sequence[str], *, k: int = 20, seed: int = 0
+    model: EncoderDecoder,
+    params: Any,
+    questions: Sequence[str],
+    *,
+    states: bool = False,
+    k: int = 20,
+    seed: int = 0,
 ) -> dict[str, float]:
     """Measures what the model's vectors tell about the roles of the digits of expressions.
 
@@ -69,6 +90,7 @@ def read(
         model: the model.
         params: its parameters.
         questions: different questions; those without an expression are left out.
+        states: as of `vectors`.
         k: number of clusters.
         seed: seed of k-means.
 
@@ -80,7 +102,9 @@ def read(
         ValueError: fewer than two questions have an expression.
     """
     found = parsed(questions)
-    (train, known), (test, labels) = _halves(vectors(model, params, list(found)), list(found.values()))
+    (train, known), (test, labels) = _halves(
+        vectors(model, params, list(found), states=states), list(found.values())
+    )
     centroids, _ = roles.cluster(train, k, seed=seed)
     nearest = np.argmin(((test[:, None] - centroids[None]) ** 2).sum(axis=-1), axis=1)
     clusters = {name: information(nearest, labels[name]) for name in READ}

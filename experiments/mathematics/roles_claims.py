@@ -6,7 +6,10 @@ not occur in training. At these, a digit's symbol, position and neighbours give 
 operand almost without error (1.0, .97 and .99), but neither the operator (.49 of two) nor whether it is
 subtracted (.76). These two, which are reported apart, need more of the expression: three symbols on each side
 of the digit give .96 and .92. So what is read here is what a layer has gathered from nearby, which a linear
-probe could as well read from there, and not how deep its syntax goes.
+probe could as well read from there, and not how deep its syntax goes. Role vectors are a linear map of the
+states that the last layer's attention reads, and are compared with these states of a Transformer: a probe
+says what the layers below have gathered, clusters also how the map arranges it. What both read from the
+states of the TP-Transformer is reported, too.
 
 The picture of figure 2 is `roles.png` in the directory of each TP-Transformer's run, of questions of all
 forms. For `results/mathematics`, it is that of the first reported seed:
@@ -41,13 +44,18 @@ def questions_of(config: Config) -> list[str]:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Measures the roles read from the trained model, its initialization and no model, and exact match."""
+    """Measures the roles read from the trained model, its initialization and no model, and exact match.
+
+    "states/" is before what is read from the states that role vectors are computed from.
+    """
     model, questions = run.config.model.make(), questions_of(run.config)
     trained = probing.read(model, run.result.params, questions)
     before = probing.read(model, untrained(run.config), questions)
+    states = probing.read(model, run.result.params, questions, states=True)
     found = {**trained, **{f"untrained/{name}": value for name, value in before.items()}}
     for how in ("probe", "clusters"):
         found[f"gain/{how}"] = trained[how] - before[how]
+        found[f"states/{how}"] = states[how]
     exact = run.result.results[mathematics.INTERPOLATE]["average"]
     return {**found, **probing.controls(questions), "exact_match": exact}
 
@@ -75,7 +83,7 @@ ROLES = Comparison(
         _claim(
             "probe",
             "a linear probe reads more of a digit's syntactic role from the role vectors of the last encoder "
-            "layer of a TP-Transformer than from the states of that of a Transformer",
+            "layer of a TP-Transformer than from the states that this layer of a Transformer reads",
             f"balanced accuracy on other questions, {_MEAN}",
             "probe",
             ("paired",),
@@ -93,6 +101,16 @@ ROLES = Comparison(
                 f"what training adds to that over the untrained model, by {how}",
                 "the difference to the initialization",
                 f"gain/{how}",
+                (),
+            )
+            for how in ("probe", "clusters")
+        ),
+        *(
+            _claim(
+                f"{how}_of_states",
+                f"the same of the states that the last layer of either model reads, by {how}",
+                f"as of mathematics.roles.{how}",
+                f"states/{how}",
                 (),
             )
             for how in ("probe", "clusters")

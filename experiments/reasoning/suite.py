@@ -5,6 +5,7 @@ Axis letters: B batch; N elements; C classes.
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,20 +33,36 @@ Larger problems are fewer, so that evaluation takes hardly longer than training.
 
 def make_model(config: Config) -> nn.Module:
     """Returns the config's model for its task."""
-    sizes = Sizes(config.features, config.num_layers, config.num_heads, config.hidden)
-    return MODELS[config.model].build(TASKS[config.task], sizes)
+    return MODELS[config.model].build(TASKS[config.task], _sizes(config))
+
+
+def _sizes(config: Config) -> Sizes:
+    return Sizes(config.features, config.num_layers, config.num_heads, config.hidden)
+
+
+def parameters_of(config: Config) -> tuple[int, int]:
+    """Returns how many parameters the config's model has, and how many of them its logits depend on."""
+    params = jax.eval_shape(problem(config)["init"], jax.random.key(0))
+    unread = MODELS[config.model].unread(TASKS[config.task], _sizes(config))
+    sizes = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.size
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    }
+    read = {name: size for name, size in sizes.items() if not unread or not re.search(unread, name)}
+    return sum(sizes.values()), sum(read.values())
 
 
 def matched(config: Config, parameters: int) -> Config:
     """Returns a copy with the hidden width that brings the model closest to a number of parameters.
+
+    Those on which its logits do not depend do not count.
 
     Raises:
         ValueError: even the narrowest model has more than 2 % too many, or width does not change the number.
     """
 
     def count(hidden: int) -> int:
-        init = problem(dataclasses.replace(config, hidden=hidden))["init"]
-        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+        return parameters_of(dataclasses.replace(config, hidden=hidden))[1]
 
     below, above = 0, 1
     while (found := count(above)) < parameters:

@@ -41,11 +41,14 @@ class Model:
             asks, [B, N, C] or in a graph [B, N, N, C].
         kinds: of the tasks that it fits.
         most: the largest `Task.size` that it can afford; 0 for no limit.
+        unread: a pattern that is found in the paths of parameters on which the logits do not depend; "" for
+            none.
     """
 
     build: Callable[[Task, Sizes], nn.Module]
     kinds: tuple[Kind, ...] = ALL_KINDS
     most: int = 0
+    unread: Callable[[Task, Sizes], str] = lambda task, sizes: ""
 
     def fits(self, task: Task) -> bool:
         """Returns whether it takes the task's problems."""

@@ -55,7 +55,19 @@ def _build(operators: str, task: Task, sizes: Sizes) -> Deduced:
     return Deduced(task, config)
 
 
+def _unread(task: Task, sizes: Sizes) -> str:
+    """Returns a pattern of the parameters of the pooler, and of what the last layer finds and nobody reads.
+
+    The first layer of a set has relations that are 0, so that some weights are multiplied by nothing else.
+    """
+    branch = "join|cjoin|mu|bool_unary" if task.asks_pairs else "assoc|prod|trans|bool_binary"
+    unread = ["/pooler/", f"/layers_{sizes.num_layers - 1}/({branch})/"]
+    if task.kind == "set":
+        unread.append("/layers_0/(cjoin/premise|join/kernel|mu/.*|prod/premise|trans/.*)/weight")
+    return "|".join(unread)
+
+
 MODELS = {
-    "folnet": Model(functools.partial(_build, "jmc.atp")),
-    "folnet_without_trans": Model(functools.partial(_build, "jmc.ap")),
+    "folnet": Model(functools.partial(_build, "jmc.atp"), unread=_unread),
+    "folnet_without_trans": Model(functools.partial(_build, "jmc.ap"), unread=_unread),
 }

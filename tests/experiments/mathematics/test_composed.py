@@ -57,10 +57,24 @@ def test_ties_are_not_asked():
     assert (closest(0, 5, -5), closest(0, 5, -4)) == (None, -4)
 
 
-def test_each_function_is_held_out_once_on_either_side():
+def test_each_function_is_held_out_once_as_the_inner_one():
     assert len(composed.PAIRS) == 25
-    for side in (0, 1):
-        assert sorted(pair[side] for pair in composed.HELD_OUT) == sorted(composed.FUNCTIONS)
+    assert sorted(inner for _, inner in composed.HELD_OUT) == sorted(composed.FUNCTIONS)
+
+
+def test_guesses_are_right_more_often_where_the_answer_is_shown():
+    """They depend on the outer question alone."""
+    asked = "Let b be {}. What is the closest to 1 in b, 3?"
+    first, second = (composed.guess("closest", "sum", asked.format(inner)) for inner in ("2 + 3", "9 + 9"))
+    assert first == second == "3"
+    source = composed.Composed(train=10, test=60, seed=5)
+
+    def right(outer, inner, split):
+        asked = source.questions(split, composed.name_of(outer, inner))
+        return sum(composed.guess(outer, inner, question) == answer for question, answer in asked) / 60
+
+    assert right("closest", "difference", "interpolate") > 0.4
+    assert all(right(*pair, "extrapolate") < 0.25 for pair in composed.HELD_OUT)
 
 
 def test_compositions_are_divided_and_test_questions_are_new():

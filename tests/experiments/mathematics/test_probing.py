@@ -37,9 +37,16 @@ def test_vectors_are_roles_or_states_at_the_characters(name):
     params = draw(model)
     found = probing.vectors(model, params, QUESTIONS)
     source = jnp.asarray(mathematics.DEFAULT.encode_batch(QUESTIONS))
-    if name == "transformer":
-        want = quickly(lambda p: model.apply({"params": p}, source, method="encode"))(params)
-    else:
+    first = dataclasses.replace(MODEL, name=name, num_layers=1).make()  # whose cells the second layer norms
+    cells = quickly(lambda p: first.apply({"params": p}, source, method="encode"))(params)
+    centred = cells - np.mean(cells, axis=-1, keepdims=True)
+    norm = params["encoder_1"]["attention_norm"]
+    want = (
+        centred / np.std(cells, axis=-1, keepdims=True) * norm["scale"][None, None] + norm["bias"][None, None]
+    )
+    states = probing.vectors(model, params, QUESTIONS, states=True)
+    np.testing.assert_allclose(states, np.asarray(want)[:, 1:], rtol=1e-4, atol=1e-5)
+    if name == "tp_transformer":
         roles = quickly(lambda p: encoder_attention(model, {"params": p}, source)[-1].roles)(params)
         want = np.concatenate([np.asarray(roles)[:, :, head] for head in range(2)], axis=-1)
     np.testing.assert_allclose(found, np.asarray(want)[:, 1:], rtol=1e-4, atol=1e-5)
@@ -53,7 +60,8 @@ def test_what_is_read_is_at_digits_of_other_questions(monkeypatch):
     ] + ["What is seven?"]
     assert len(set(questions)) == 61
 
-    def labelled(model, params, given):
+    def labelled(model, params, given, *, states):
+        assert not states
         assert given == questions[:-1]
         states = np.zeros((60, 100, 6))
         for row, question in zip(states, given, strict=True):
@@ -135,7 +143,9 @@ def test_what_is_measured_of_roles(monkeypatch, tmp_path):
     """The trained parameters, the initialization of the run's seed, their difference, and the controls."""
     given = []
 
-    def read(model, params, questions):
+    def read(model, params, questions, *, states=False):
+        if states:
+            return {"probe": 0.625, "clusters": 0.25}
         given.append((params, len(questions)))
         return {"probe": 0.75, "clusters": 0.5} if params == "trained" else {"probe": 0.5, "clusters": 0.125}
 
@@ -150,7 +160,8 @@ def test_what_is_measured_of_roles(monkeypatch, tmp_path):
     )
     assert roles_claims.measure(Run(result, config, tmp_path)) == {
         "probe": 0.75, "clusters": 0.5, "untrained/probe": 0.5, "untrained/clusters": 0.125,
-        "gain/probe": 0.25, "gain/clusters": 0.375, "neighbours/probe": 9, "exact_match": 0.25,
+        "gain/probe": 0.25, "gain/clusters": 0.375, "states/probe": 0.625, "states/clusters": 0.25,
+        "neighbours/probe": 9, "exact_match": 0.25,
     }  # fmt: skip
     assert given == [("trained", 9), (config.seed, 9)]
 

@@ -1,8 +1,10 @@
 """Every model on every kind of task that it fits: shapes, what it may not depend on, and what it must."""
 
 import dataclasses
+import re
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -64,6 +66,24 @@ def test_logits_are_of_what_is_asked(computed, name, kind):
         others = dataclasses.replace(problems, relations=problems.relations.at[0, 3, 1].set(turned))
         assert np.abs(computed(name, kind, others)[0] - logits[0]).max() > 1e-4
     np.testing.assert_allclose(computed(name, kind, others)[1], logits[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "kind"), FITTING)
+def test_logits_depend_on_all_parameters_but_those_that_are_called_unread(name, kind):
+    """Models are given equal numbers of the others."""
+    task = TASKS[OF_KIND[kind]]
+    model = MODELS[name].build(task, SIZES)
+    params = parameters(model, drawn(kind))["params"]
+    weights = np.random.default_rng(1).normal(size=model.apply({"params": params}, drawn(kind)).shape)
+
+    def weighted(params):
+        return jnp.sum(model.apply({"params": params}, drawn(kind)) * weights)
+
+    slopes = jax.tree_util.tree_leaves_with_path(quickly(jax.grad(weighted))(params))
+    pattern = MODELS[name].unread(task, SIZES)
+    for path, slope in slopes:
+        shown = jax.tree_util.keystr(path, simple=True, separator="/")
+        assert bool(pattern and re.search(pattern, shown)) == (not np.any(slope)), shown
 
 
 @pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind in FITTING if kind != "sequence"])
