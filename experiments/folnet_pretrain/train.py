@@ -5,6 +5,7 @@ the workdir). Losses on held-out text are measured during training; at the end t
 of it, and figures are drawn. `load` reads trained models.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,17 +42,18 @@ def main(
         runtime.WorkdirError: the text is missing or does not match (see `open_text`), or the workdir belongs
             to another run.
     """
+    began = time.monotonic()
     config = config.resolved()
     text = open_text(config, workdir)
     configs: dict[str, Config] = {config.model.name: config}
     results: dict[str, runtime.FitResult] = {}
-    results[config.model.name] = first = train(config, text, workdir, parallel)
+    results[config.model.name] = first = train(config.in_session(began), text, workdir, parallel)
     if not config.is_over(first.step, first.train_seconds):
         return results  # the session's time is up; running the command again continues
     if config.baseline != NONE:
         configs[BASELINE] = config.for_baseline(first.train_seconds)
         below = None if workdir is None else Path(workdir) / BASELINE
-        results[BASELINE] = train(configs[BASELINE], text, below, parallel)
+        results[BASELINE] = train(configs[BASELINE].in_session(began), text, below, parallel)
     if workdir is not None and runtime.is_first():
         figures.draw(Path(workdir), configs, results)
     return results

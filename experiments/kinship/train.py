@@ -9,6 +9,7 @@ writes each model's answer to every test problem to `predictions.jsonl`.
 """
 
 import functools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,12 @@ def main(
     Returns:
         The results by model name, the main model first.
     """
+    began, results = time.monotonic(), {}
     config.validate()
-    results = {}
     for name in config.models:
         below = Path(workdir) / name if workdir is not None and name != config.model else workdir
-        results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
+        of_model = config if name == config.model else config.for_model(name)
+        results[name] = train(of_model.in_session(began), below, parallel)
         if not config.is_over(results[name].step, results[name].train_seconds):
             return results  # the session's time is up; running the command again continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
@@ -54,13 +56,16 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     answer = measures.make_answer(config, model, tests, parallel)
 
     def conclude(params):
+        answers = answer(params)
+        if workdir is not None and runtime.is_first():
+            measures.write_predictions(Path(workdir) / measures.PREDICTIONS, tests, answers)
         return {
             "model": config.model,
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-            **measures.summarize(config, tests.right(answer(params))),
+            **measures.summarize(config, tests.right(answers)),
         }
 
-    result = runtime.fit(
+    return runtime.fit(
         config,
         **problem(config, model),
         batches=make_batches(config),
@@ -70,11 +75,6 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         parallel=parallel,
         name=figures.shown(config.model),
     )
-    if workdir is not None and runtime.is_first():
-        path = Path(workdir) / measures.PREDICTIONS
-        if not path.exists():
-            measures.write_predictions(path, tests, answer(result.params))
-    return result
 
 
 def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:

@@ -10,6 +10,7 @@ both at the task's lengths and splits, and draws error against length, held-out 
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,17 @@ def main(
     Returns:
         The result of the cell or encoder, under its name, and of the baseline, under "baseline".
     """
-    results = {config.model_name: train(config, workdir, parallel)}
-    configs = {config.model_name: config}
+    began = time.monotonic()
+    first = train(config.in_session(began), workdir, parallel)
+    results, configs = {config.model_name: first}, {config.model_name: config}
+    if not config.is_over(first.step, first.train_seconds):
+        return results  # the session's time is up; running the command again continues
     if config.has_baseline:
-        seconds = results[config.model_name].train_seconds
         # Rounded up, because 0 would mean no limit.
-        configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
+        seconds = max(0.1, math.ceil(10 * first.train_seconds) / 10)
+        configs[BASELINE] = config.for_baseline(max_seconds=seconds)
         below = None if workdir is None else Path(workdir) / BASELINE
-        results[BASELINE] = train(configs[BASELINE], below, parallel)
+        results[BASELINE] = train(configs[BASELINE].in_session(began), below, parallel)
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(Path(workdir), configs, results)
     return results

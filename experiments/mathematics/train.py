@@ -8,6 +8,7 @@ same number of steps. Measures exact match by module on the test splits, and dra
 vectors (figure 2). `experiments.mathematics.solve` answers questions with the trained model.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def main(
         runtime.WorkdirError: there are no questions to train or to test with, they do not fit the buckets, or
             the workdir has those of another config.
     """
+    began = time.monotonic()
     try:
         source = processes.first_before_others(lambda: open_questions(config, workdir), ValueError)
         training_batches(config, source)  # raises early if questions do not fit the buckets
@@ -61,7 +63,7 @@ def main(
     results: dict[str, runtime.FitResult] = {}
     for name, of_model in configs.items():
         below = Path(workdir) / BASELINE if workdir is not None and name == BASELINE else workdir
-        results[name] = result = train(of_model, source, below, parallel)
+        results[name] = result = train(of_model.in_session(began), source, below, parallel)
         if not of_model.is_over(result.step, result.train_seconds):
             break  # the session has ended; the same command resumes the run
     if workdir is not None and runtime.is_first() and runtime.can_draw():

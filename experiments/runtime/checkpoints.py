@@ -13,6 +13,7 @@ import json
 import logging as stdlib_logging
 import shutil
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +46,34 @@ class Restored:
     progress: dict[str, float]
 
 
-BLOCK = 1 << 20
-"""Words that are summed at once on the host."""
+BLOCK = 1 << 17
+"""Words that are summed at once on the host: few, so that the steps of mixing find them in the cache."""
+
+MIXED, PLAIN = "mixed_checksum", "checksum"
+"""Names under which records have `checksum`, and that of files from before words were mixed."""
 
 
-def checksum(tree: Any) -> int:
+def checksum(tree: Any, *, mix: bool = True) -> int:
     """Returns a 32-bit checksum of all arrays of a tree, independent of how they are sharded.
 
-    The checksum is the sum modulo 2^32 of all 32-bit words, each multiplied by its own odd factor. A single
-    changed word is always detected, because odd factors are invertible; swapped words are detected through
-    their different factors. Integer sums do not depend on their order, so arrays on accelerators or of other
-    processes stay where they are; those on the host are summed by NumPy, which has nothing to compile.
+    The checksum is the sum modulo 2^32 of all 32-bit words, each mixed with its place. Mixing is invertible,
+    so a single changed word is always detected. It leaves no relation between the words that a change could
+    keep, so any other change is missed once in about 2^32 times. Integer sums do not depend on their order,
+    so arrays on accelerators or of other processes stay where they are; those on the host are summed by
+    NumPy, which has nothing to compile.
+
+    Args:
+        tree: the arrays.
+        mix: False multiplies each word by an odd factor instead. Files have such sums from before words were
+            mixed; an even number of changed signs, for example, cancels in them.
     """
     leaves = [
         jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
         for leaf in jax.tree.leaves(tree)
     ]
     if all(_is_on_host(leaf) for leaf in leaves):
-        return _checksum_on_host([np.asarray(leaf) for leaf in leaves])
-    return int(_checksum_on_devices(leaves))
+        return _checksum_on_host([np.asarray(leaf) for leaf in leaves], mix)
+    return int(_checksum_on_devices(leaves, mix))
 
 
 def _is_on_host(leaf: Any) -> bool:
@@ -72,36 +82,59 @@ def _is_on_host(leaf: Any) -> bool:
     return leaf.is_fully_addressable and {device.platform for device in leaf.devices()} == {"cpu"}
 
 
-def _checksum_on_host(leaves: list[np.ndarray]) -> int:
-    total, places = 0, np.arange(BLOCK, dtype=np.uint32) * 2 + 1
+def _mixed(words: Any, place: Any, mix: bool) -> Any:
+    """Returns what is summed as a new array, of NumPy or JAX; takes up to 32 bits each, and uint32 places."""
+    if not mix:
+        return words * (2 * place + 1)
+    # Places are added, since the product with a word that ends in zero bits is the same at many places. The
+    # rest is the hash "lowbias32" of https://github.com/skeeto/hash-prospector.
+    mixed = place * np.uint32(0x9E3779B9)
+    mixed += words
+    mixed ^= mixed >> 16
+    mixed *= np.uint32(0x7FEB352D)
+    mixed ^= mixed >> 15
+    mixed *= np.uint32(0x846CA68B)
+    mixed ^= mixed >> 16
+    return mixed
+
+
+def _checksum_on_host(leaves: list[np.ndarray], mix: bool) -> int:
+    total, places = 0, np.arange(BLOCK, dtype=np.uint32)
     with np.errstate(over="ignore"):  # sums are modulo 2^32
         for index, leaf in enumerate(leaves):
             words = leaf.ravel().view(f"uint{8 * min(leaf.dtype.itemsize, 4)}")
             of_leaf = 0
             for start in range(0, words.size, BLOCK):
-                block = words[start : start + BLOCK].astype(np.uint32)
-                place = places[: block.size] + (2 * start & 0xFFFFFFFF)
-                of_leaf += np.sum(block * place, dtype=np.uint32)
+                block = words[start : start + BLOCK]
+                place = places[: block.size] + np.uint32(start & 0xFFFFFFFF)
+                of_leaf += np.sum(_mixed(block, place, mix), dtype=np.uint32)
             total += (2 * index + 1) * of_leaf
     return int(total)
 
 
-@jax.jit
-def _checksum_on_devices(leaves: list[Array]) -> UInt32[Array, ""]:
+@functools.partial(jax.jit, static_argnames="mix")
+def _checksum_on_devices(leaves: list[Array], mix: bool) -> UInt32[Array, ""]:
     total = jnp.uint32(0)
     for index, leaf in enumerate(leaves):
         if leaf.dtype == jnp.bool_:
             leaf = leaf.astype(jnp.uint8)
         bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * min(leaf.dtype.itemsize, 4)}"))
-        words = bits.astype(jnp.uint32).ravel()
-        place = jnp.arange(words.size, dtype=jnp.uint32) * 2 + 1
-        total += jnp.uint32(2 * index + 1) * jnp.sum(words * place, dtype=jnp.uint32)
+        mixed = _mixed(bits.ravel(), jnp.arange(bits.size, dtype=jnp.uint32), mix)
+        total += jnp.uint32(2 * index + 1) * jnp.sum(mixed, dtype=jnp.uint32)
     return total
 
 
-def checksum_with(state: Any, progress: Any) -> int:
+def checksum_with(state: Any, progress: Any, *, mix: bool = True) -> int:
     """Returns the checksum of a state together with a small JSON-serializable record."""
-    return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), checksum(state))
+    return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), checksum(state, mix=mix))
+
+
+def is_intact(record: Mapping[str, Any], state: Any, progress: Any) -> bool:
+    """Returns whether the checksum in a record is that of `checksum_with`; True without one."""
+    for name in (MIXED, PLAIN):
+        if name in record:
+            return str(record[name]) == str(checksum_with(state, progress, mix=name == MIXED))
+    return True
 
 
 class Checkpoints:
@@ -147,7 +180,7 @@ class Checkpoints:
 
         The state may be donated as soon as this returns. `progress` is a small record that `restore` returns.
         """
-        record = {"progress": progress, "checksum": checksum_with(state, progress)}
+        record = {"progress": progress, MIXED: checksum_with(state, progress)}
         self._checkpointer.save_async(step, state, force=True, custom_metadata=record)
 
     def restore(self, abstract: Any) -> Restored | None:
@@ -239,9 +272,13 @@ class Checkpoints:
             try:
                 state = ocp.load(str(path), abstract)
                 record: Any = ocp.metadata(str(path)).custom_metadata
-                if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
+                if (
+                    not isinstance(record, dict)
+                    or "progress" not in record
+                    or not {MIXED, PLAIN} & set(record)
+                ):
                     raise CheckpointError("the record of progress and checksum is missing")
-                if checksum_with(state, record["progress"]) != record["checksum"]:
+                if not is_intact(record, state, record["progress"]):
                     raise CheckpointError("the content differs from what was saved (checksum mismatch)")
                 return Restored(int(path.name), state, dict(record["progress"])), ""
             except Exception as error:  # a truncated file raises different errors, depending on which one

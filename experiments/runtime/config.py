@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Final, Self
 
 import jax
 
+from experiments.runtime import processes
 from experiments.runtime.mesh import Layout
+from experiments.runtime.training import check_parts
 
 TENSORBOARD: Final = "tensorboard"
 WANDB: Final = "wandb"
@@ -141,9 +143,9 @@ class RunConfig:
         max_seconds: training time in seconds after which the run ends, at the end of a log interval; 0 means
             no limit. Earlier sessions of the run count; compilation, evaluation and saving do not. A run that
             ends this way depends on the machine's speed.
-        session_seconds: time in seconds, from the start of this process, after which it saves its state and
-            stops, at the end of a log interval; 0 means no limit. For time-limited machines: the same command
-            continues the run.
+        session_seconds: time in seconds, from where this process begins to train, and for all of its models
+            together, after which it saves its state and stops, at the end of a log interval; 0 means no
+            limit. For time-limited machines: the same command continues the run.
         tensorboard: also write TensorBoard events, as "tensorboard" in `log` does.
         log: other logs to write, some of "tensorboard", "wandb" and "mlflow" (--log=NAME,NAME); see
             `runtime.logs`. Each needs the extra of its name.
@@ -180,6 +182,8 @@ class RunConfig:
         """
         check_types(self)
         at_least("seed", self.seed, 0)
+        if self.seed >= 2**32:  # JAX's keys would be those of the rest
+            raise ValueError(f"seed: got {self.seed}, expected less than 2^32")
         for name in ("steps", "batch_size", "log_every"):
             at_least(name, getattr(self, name), 1)
         at_least("keep_checkpoints", self.keep_checkpoints, 2)
@@ -224,13 +228,16 @@ class RunConfig:
     def in_session(self, began: float) -> Self:
         """Returns a copy that ends with the session; it makes a log interval even when that is over.
 
+        Collective if `session_seconds` is set: all processes get the time that is left by the first one's
+        clock.
+
         Args:
             began: the value of `time.monotonic()` from which `session_seconds` counts.
         """
         if not self.session_seconds:
             return self
         left = max(1e-3, self.session_seconds - (time.monotonic() - began))
-        return dataclasses.replace(self, session_seconds=left)
+        return dataclasses.replace(self, session_seconds=processes.gathered(left)[0].item())
 
     def hardly_evaluated(self) -> Self:
         """Returns a copy for measurements of training: not evaluated on the way, and briefly at the end."""
@@ -270,6 +277,9 @@ class RunConfig:
             ValueError: with the offending value and what was expected.
         """
         layout.check(self.batch_size, jax.device_count())
+        if self.accumulate:
+            data = layout.data or jax.device_count() // layout.model
+            check_parts(self.accumulate, self.batch_size // data)
 
 
 def at_least(name: str, value: float, least: float) -> None:

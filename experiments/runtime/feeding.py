@@ -61,10 +61,18 @@ class Fed:
 
         Shapes that occur later are compiled by `advance`, and counted in `compile_seconds`.
         """
-        self._ask(step)
         before = self.compile_seconds
-        self._update(state, self._pending[step].result())
+        self._update(state, self.placed(step))
         return self.compile_seconds - before
+
+    def placed(self, step: int) -> PyTree:
+        """Returns the placed batch of a step, and keeps it for `advance`.
+
+        Raises:
+            ValueError: its arrays have another number of rows than this process's part of a batch.
+        """
+        self._ask(step)
+        return self._pending[step].result()
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
         """Makes `length` updates; see `Engine.advance`."""

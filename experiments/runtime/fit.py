@@ -114,7 +114,8 @@ def fit(
         The final state and metrics.
 
     Raises:
-        ValueError: for an invalid config, batch, loss or workdir (`WorkdirError`), before files are written.
+        ValueError: for an invalid config, first batch, loss or workdir (`WorkdirError`), before files are
+            written; for a later batch, when it is made.
         NonFiniteLoss: if the loss or a parameter is not finite; such a state is never saved.
         Preempted: after a SIGTERM, once the current log interval is finished and saved.
         CheckpointError: if checkpoints exist and all of them are damaged.
@@ -129,8 +130,18 @@ def fit(
     parts = config.accumulate
     task = Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, parts, totals)
     program = Program(task, parallel)
-    program.check(program.abstract_state())
-    feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
+    state = program.abstract_state()
+    if batches is None:
+        feed = Drawn(program)
+        program.check(state)
+    else:
+        feed = Fed(program, batches, config.steps)
+        if chunks.begun(workdir) is None:
+            try:
+                program.check(state, feed.placed(0))
+            except BaseException:
+                feed.close()
+                raise
     return loop(
         config,
         Descent(program, feed),

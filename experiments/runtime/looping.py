@@ -35,7 +35,7 @@ from experiments.runtime.workdir import (
 )
 
 _unheeded = threading.Event()
-"""Set by a SIGTERM that came while a run ended."""
+"""Set by a SIGTERM that came while a run ended or failed."""
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -299,8 +299,9 @@ def loop(
 def _preemption() -> Generator[threading.Event]:
     """Yields an event that the first SIGTERM sets; a second one has its usual effect.
 
-    A SIGTERM that comes while a run ends stops the next one in this process, after its first log interval.
-    Python handles signals in the main thread only; in other threads the event is never set.
+    A SIGTERM that comes while a run ends, or fails (`NonFiniteLoss`), stops the next one in this process,
+    after its first log interval. Python handles signals in the main thread only; in other threads the event
+    is never set.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -318,7 +319,10 @@ def _preemption() -> Generator[threading.Event]:
     signal.signal(signal.SIGTERM, note)
     try:
         yield event
-        if event.is_set():
-            _unheeded.set()
+    except Preempted:
+        event.clear()
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
+        if event.is_set():
+            _unheeded.set()

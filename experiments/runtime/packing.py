@@ -21,7 +21,15 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored, checksum_with
+from experiments.runtime.checkpoints import (
+    MIXED,
+    PLAIN,
+    CheckpointError,
+    Checkpoints,
+    Restored,
+    checksum_with,
+    is_intact,
+)
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from logic_zoo.writing import whole
 
@@ -49,6 +57,8 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
     if others := sorted(name for name in there if name[0] != "." and not name.endswith(endings)):
         raise WorkdirError(f"{folder}: got {others[0]!r}, expected a packed run or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
+    # First, so that a folder with a state has its records; one from a packing that was killed is refused.
+    (folder / STATE).unlink(missing_ok=True)
     for name in _RECORDS:
         (folder / name).unlink(missing_ok=True)
         if (workdir / name).exists():
@@ -82,7 +92,7 @@ def write_state(path: Path, restored: Restored) -> None:
     """Writes a state with its step and progress as one safetensors file, atomically."""
     arrays = {name: np.array(jax.device_get(leaf), order="C") for name, leaf in named(restored.state).items()}
     record = {"step": str(restored.step), "progress": json.dumps(restored.progress)}
-    record["checksum"] = str(checksum_with(restored.state, [restored.step, restored.progress]))
+    record[MIXED] = str(checksum_with(restored.state, [restored.step, restored.progress]))
     with whole(path) as temporary:
         save_file(arrays, temporary, record)
         temporary.chmod(0o644)  # the library creates files that only their owner can read
@@ -97,7 +107,7 @@ def read_state(folder: Path, abstract: Any) -> Restored:
     arrays, record = read_arrays(folder)
     try:
         step, progress = int(record["step"]), dict(json.loads(record["progress"]))
-        if strange := set(record) - {"step", "progress", "checksum"}:
+        if strange := set(record) - {"step", "progress", MIXED, PLAIN}:
             raise ValueError(f"unexpected metadata {strange.pop()!r}")
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{folder / STATE}: damaged, or not a packed run's: {error!r}") from error
@@ -126,7 +136,7 @@ def read_state(folder: Path, abstract: Any) -> Restored:
         return jax.device_put(array, leaf.sharding)
 
     restored = Restored(step, jax.tree.map(place, abstract, state), progress)
-    if "checksum" in record and record["checksum"] != str(checksum_with(restored.state, [step, progress])):
+    if not is_intact(record, restored.state, [step, progress]):
         raise CheckpointError(
             f"{folder / STATE}: damaged: the content differs from what was saved (checksum mismatch)"
         )

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from experiments.runtime import packing, processes, releasing
-from experiments.runtime.checkpoints import Checkpoints, checksum
+from experiments.runtime.checkpoints import MIXED, PLAIN, Checkpoints, checksum
 from experiments.runtime.config import Reordered
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from logic_zoo import folders
@@ -70,15 +70,17 @@ class Start:
         Raises:
             WorkdirError: the run has begun from other arrays, before it was killed without a checkpoint.
         """
+        path = workdir / RECORD
+        begun = read_json(path) if path.exists() else None
+        name = MIXED if begun is None or MIXED in begun else PLAIN  # of a run from before words were mixed
         record = {
             "init_from": self.path,
             "taken": len(self.arrays),
-            "checksum": checksum(dict(self.arrays)),
+            name: checksum(dict(self.arrays), mix=name == MIXED),
             "misfits": list(self.misfits),
             **({"note": self.note} if self.note else {}),
         }
-        path = workdir / RECORD
-        if path.exists() and (begun := read_json(path)) != record:
+        if begun is not None and begun != record:
             changed = ", ".join(name for name in record if begun.get(name) != record[name])
             raise WorkdirError(
                 f"{path}: got another start ({changed}) than when the run began; choose another workdir, or "

@@ -170,17 +170,22 @@ class Program:
             self.layout.state_shardings(self.mesh, shapes),
         )
 
-    def check(self, state: TrainState) -> None:
-        """Traces the loss on a drawn batch without computing it, to find mistakes before files are written.
+    def check(self, state: TrainState, batch: PyTree = None) -> None:
+        """Traces the loss on a batch without computing it, to find mistakes before files are written.
+
+        Args:
+            state: the shapes of an unplaced state.
+            batch: a placed batch from the host, or None for one that is drawn on the device.
 
         Raises:
             ValueError: for a batch or sums of the wrong shape.
         """
-        task = self.task
-        if task.sample is None:
-            return  # host batches are checked when they are made
-        key = run_keys(task.seed)[1]
-        if task.init_extra is not None:
+        task, key = self.task, run_keys(self.task.seed)[1]
+        if batch is not None:
+            batch = jax.tree.map(self._unplaced_shape, batch)
+        elif task.sample is None:
+            raise ValueError("sample: got None, expected a function when there is no batch")
+        elif task.init_extra is not None:
             batch, extra = jax.eval_shape(task.sample, key, state.step, state.params, state.extra)
             kinds = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (extra, state.extra))
             if kinds[0] != kinds[1]:
@@ -230,6 +235,13 @@ class Program:
             batch,
             mesh_lib.batch_specs(batch),
         )
+
+    def _unplaced_shape(self, leaf: Any) -> jax.ShapeDtypeStruct:
+        """Returns the shape of an array of a placed batch with the rows of all processes and devices."""
+        shape = leaf.shape
+        if self.parallel == "pmap":  # with an axis of devices
+            shape = (shape[0] * shape[1], *shape[2:]) if len(shape) > 1 else ()
+        return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
     def compile_chunk(
         self, state: TrainState, length: int

@@ -306,7 +306,8 @@ def test_what_a_run_is_fitted_with(source, tmp_path, monkeypatch):
 
 def test_a_session_that_is_over_trains_no_baseline_and_draws_nothing(source, tmp_path, monkeypatch):
     """If the first run is over the baseline follows, also when its time has ended it."""
-    asked, drawn = [], []
+    asked, drawn, clock = [], [], [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     monkeypatch.setattr(train.figures, "draw", lambda *arguments: drawn.append(arguments))
     for steps, fields, both in (
         (2, {"session_seconds": 9.0}, False),
@@ -318,6 +319,7 @@ def test_a_session_that_is_over_trains_no_baseline_and_draws_nothing(source, tmp
 
         def fake(config, text, workdir, parallel, result=result):
             asked.append((config, workdir, parallel))
+            clock[0] += 4
             return result
 
         monkeypatch.setattr(train, "train", fake)
@@ -326,8 +328,11 @@ def test_a_session_that_is_over_trains_no_baseline_and_draws_nothing(source, tmp
         assert found == ({"folnet": result, "baseline": result} if both else {"folnet": result})
         assert len(drawn) == both
         if both:
-            assert drawn.pop()[1:] == ({"folnet": asked[0][0], "baseline": asked[1][0]}, found)
-            assert asked[1] == (asked[0][0].for_baseline(3.0), tmp_path / "run" / "baseline", "pmap")
+            baseline = asked[0][0].for_baseline(3.0)
+            assert drawn.pop()[1:] == ({"folnet": asked[0][0], "baseline": baseline}, found)
+            if config.session_seconds:
+                baseline = dataclasses.replace(baseline, session_seconds=5.0)
+            assert asked[1] == (baseline, tmp_path / "run" / "baseline", "pmap")
         assert asked[0] == (config.resolved(), tmp_path / "run", "pmap")
         asked.clear()
 

@@ -154,11 +154,13 @@ def test_a_run_leaves_its_record(finished):
 
 
 def test_each_baseline_is_trained_below_with_its_own_rate(tmp_path, monkeypatch):
-    """In order; a session that is over trains no further model and draws nothing."""
-    asked, drawn = [], []
+    """In order, in one session; when it is over no further model is trained and nothing drawn."""
+    asked, drawn, clock = [], [], [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
     def fake(config, workdir, parallel):
         asked.append((config, workdir, parallel))
+        clock[0] += 4
         return runtime.FitResult(None, {}, steps[config.model], {}, {}, 3.0, {})
 
     monkeypatch.setattr(train, "train", fake)
@@ -169,8 +171,8 @@ def test_each_baseline_is_trained_below_with_its_own_rate(tmp_path, monkeypatch)
     results = train.main(config, workdir=run, parallel="pmap")
     assert asked == [
         (config, run, "pmap"),
-        (config.for_model("bert"), run / "bert", "pmap"),
-        (config.for_model("t5"), run / "t5", "pmap"),
+        (dataclasses.replace(config.for_model("bert"), session_seconds=5.0), run / "bert", "pmap"),
+        (dataclasses.replace(config.for_model("t5"), session_seconds=1.0), run / "t5", "pmap"),
     ]
     assert list(results) == ["j.a", "bert", "t5"]
     assert drawn == [(config, run, results)]
@@ -238,6 +240,24 @@ def test_a_finished_run_returns_at_once(finished, monkeypatch):
     again = train.main(config, workdir=workdir)
     for name, result in results.items():
         assert again[name].summary == result.summary
+
+
+def test_predictions_are_those_of_the_last_session(tmp_path, monkeypatch):
+    """The end of each session concludes the run."""
+    given = {}
+    monkeypatch.setattr(runtime, "fit", lambda config, **fields: given.update(fields))
+
+    def make_answer(config, model, tests, parallel):
+        return lambda params: np.full(len(tests.labels), params["answer"])
+
+    monkeypatch.setattr(measures, "make_answer", make_answer)
+    path = tmp_path / measures.PREDICTIONS
+    train.train(small(), tmp_path)
+    assert not path.exists()
+    for answer in (3, 5):
+        given["conclude"]({"answer": np.asarray(answer)})
+        found = {json.loads(line)["given"] for line in path.read_text().splitlines()}
+        assert found == {kinship.TARGET_NAMES[answer]}
 
 
 def test_a_line_tells_a_run(finished):

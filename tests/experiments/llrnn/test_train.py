@@ -165,11 +165,13 @@ def test_string_tasks_have_a_score_when_it_is_asked_for(examples, monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "limit"), [(0.0, 0.1), (0.31, 0.4), (7.0, 7.0)])
 def test_the_baseline_trains_afterwards_for_as_long(seconds, limit, monkeypatch, tmp_path):
-    runs = []
+    runs, clock, step = [], [100.0], 4
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
     def fake(config, workdir, parallel):
         runs.append((config, workdir, parallel))
-        return runtime.FitResult(None, None, 1, {}, {}, seconds, {})
+        clock[0] += 4
+        return runtime.FitResult(None, None, step, {}, {}, seconds, {})
 
     monkeypatch.setattr(train, "train", fake)
     monkeypatch.setattr(train.figures, "draw", lambda *_: pytest.fail("draws without a folder"))
@@ -189,6 +191,12 @@ def test_the_baseline_trains_afterwards_for_as_long(seconds, limit, monkeypatch,
     alone = dataclasses.replace(config, baseline=CellConfig())
     assert list(train.main(alone, workdir=None)) == ["elman"]
     assert len(runs) == 1
+    runs.clear()
+    timed = dataclasses.replace(config, session_seconds=9.0)  # of both
+    train.main(timed, workdir=None)
+    assert [run[0].session_seconds for run in runs] == [9.0, 5.0]
+    step = 2  # the session has ended it
+    assert list(train.main(timed, workdir=tmp_path)) == ["elman"]
 
 
 @pytest.mark.slow

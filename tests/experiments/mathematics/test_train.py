@@ -203,10 +203,12 @@ def test_mistakes_in_the_data_are_reported_before_anything_is_written(tmp_path):
 )
 def test_a_session_that_ended_early_leaves_the_baseline_for_the_next(monkeypatch, session, step, trained):
     """The run of the model has four steps; the baseline differs from it in the model alone."""
-    seen = []
+    seen, clock = [], [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
     def one(config, source, workdir, parallel):
         seen.append((config, parallel))
+        clock[0] += 2
         return types.SimpleNamespace(step=step, train_seconds=5.0)
 
     monkeypatch.setattr(train, "train", one)
@@ -217,7 +219,9 @@ def test_a_session_that_ended_early_leaves_the_baseline_for_the_next(monkeypatch
     assert seen[0] == (config, "shard_map")
     if trained == 2:
         none = ModelConfig(name="none")
-        assert seen[1][0] == dataclasses.replace(config, model=baseline, baseline=none, role_head=0)
+        assert seen[1][0] == dataclasses.replace(
+            config, model=baseline, baseline=none, role_head=0, session_seconds=session and session - 2.0
+        )
 
 
 def test_a_run_of_one_model_is_as_its_config_and_its_caller_say(monkeypatch, tmp_path):

@@ -198,14 +198,27 @@ def test_leftovers_of_an_interrupted_save_are_ignored_and_cleared(saved, tmp_pat
     assert reopen(directory).step == 30
 
 
-def reference_checksum(tree):
+def mixed(word, place):
+    """Mixes a word by its definition, in Python integers."""
+    word = (word + 0x9E3779B9 * place) % 2**32
+    word = (word ^ word >> 16) * 0x7FEB352D % 2**32
+    word = (word ^ word >> 15) * 0x846CA68B % 2**32
+    return word ^ word >> 16
+
+
+def multiplied(word, place):
+    """Does what checksums did before words were mixed."""
+    return word * (2 * place + 1)
+
+
+def reference_checksum(tree, of_word=mixed):
     """Computes the checksum by its definition, word by word, in Python integers."""
     total = 0
     for index, leaf in enumerate(jax.tree.leaves(tree)):
         value = np.asarray(leaf).reshape(-1)
         value = value.astype(np.uint8) if value.dtype == bool else value
         words = value.view(f"uint{8 * min(value.dtype.itemsize, 4)}")
-        total += (2 * index + 1) * sum(int(word) * (2 * place + 1) for place, word in enumerate(words))
+        total += (2 * index + 1) * sum(of_word(int(word), place) for place, word in enumerate(words))
     return total % 2**32
 
 
@@ -226,6 +239,7 @@ def test_checksum_is_its_definition(where, monkeypatch):
     elif where == "host, in blocks":
         monkeypatch.setattr("experiments.runtime.checkpoints.BLOCK", 3)
     assert checksum(make_state(3)) == reference_checksum(make_state(3))
+    assert checksum(make_state(3), mix=False) == reference_checksum(make_state(3), multiplied)
 
 
 @pytest.mark.parametrize(
@@ -234,20 +248,49 @@ def test_checksum_is_its_definition(where, monkeypatch):
         lambda kernel: kernel.at[3, 4].set(-kernel[3, 4]),
         lambda kernel: kernel.at[jnp.array([0, 1])].set(kernel[jnp.array([1, 0])]),
         lambda kernel: kernel.at[0, 0].set(jnp.nextafter(kernel[0, 0], jnp.float32(9))),
+        lambda kernel: -kernel,
+        lambda kernel: kernel.at[3, jnp.array([4, 7])].multiply(-1),
     ],
-    ids=["sign", "rows exchanged", "last bit"],
+    ids=["sign", "rows exchanged", "last bit", "all signs", "two signs"],
 )
-def test_checksum_shows_a_changed_bit_and_exchanged_rows(change):
+def test_checksum_shows_changed_bits_and_exchanged_rows(change):
     state = make_state(1)
     other = make_state(1)
     other.params["dense"]["kernel"] = change(other.params["dense"]["kernel"])
     assert checksum(state) != checksum(other)
 
 
-def test_content_that_differs_from_what_was_saved_is_damage(saved, monkeypatch):
-    """Of files that can be read; what is computed of it is not what was recorded."""
+def test_checksum_shows_changes_of_words_that_end_in_zero_bits():
+    """Products with the place are the same at many places, and sums of them even."""
+    ones = np.ones(4096, np.float32)
+    lost, doubled, moved, negated = ones.copy(), ones.copy(), ones.copy(), ones.copy()
+    lost[1024:2048] = 0  # an aligned block of 4 KiB
+    doubled[0] = moved[1024] = 2
+    exchanged = ones.copy()
+    negated[700] = exchanged[3] = -1
+    different = [ones, lost, 0 * ones, doubled, moved, negated, exchanged]
+    assert len({checksum([array]) for array in different}) == len(different)
+
+
+@pytest.fixture
+def plainly_saved(tmp_path, monkeypatch):
+    """A directory with a checkpoint of step 20 as they were before words were mixed."""
     computed = module.checksum_with
-    monkeypatch.setattr(module, "checksum_with", lambda *of: computed(*of) ^ 1)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", every=10, keep=2)
+    with monkeypatch.context() as before:
+        before.setattr(module, "MIXED", "checksum")
+        before.setattr(module, "checksum_with", lambda *of: computed(*of, mix=False))
+        checkpoints.save(20, make_state(20), {"train_seconds": 5.0})
+    checkpoints.close()
+    return tmp_path / "checkpoints"
+
+
+@pytest.mark.parametrize("directory", ["saved", "plainly_saved"])
+def test_content_that_differs_from_what_was_saved_is_damage(directory, monkeypatch, request):
+    """Of files that can be read; what is computed of it is not what was recorded."""
+    saved, computed = request.getfixturevalue(directory), module.checksum_with
+    assert_same(reopen(saved).state, make_state(20))
+    monkeypatch.setattr(module, "checksum_with", lambda *of, mix: computed(*of, mix=mix) ^ 1)
     with pytest.raises(CheckpointError, match=r"checksum mismatch"):
         reopen(saved)
     with pytest.raises(CheckpointError, match=r"/20: the checkpoint cannot be read: .*checksum mismatch"):

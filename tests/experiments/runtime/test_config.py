@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import pytest
 import regression  # pyrefly: ignore[missing-import]
 
@@ -58,6 +59,7 @@ def test_the_defaults_are_valid():
         ),
         ({"inner": None}, "inner: got None, expected type Inner"),
         ({"seed": -1}, "seed: got -1, expected at least 0"),
+        ({"seed": 2**32}, r"seed: got 4294967296, expected less than 2\^32"),
         ({"steps": 0}, "steps: got 0, expected at least 1"),
         ({"batch_size": 0}, "batch_size: got 0, expected at least 1"),
         ({"log_every": 0}, "log_every: got 0, expected at least 1"),
@@ -162,6 +164,26 @@ def test_a_layout_for_other_devices_is_refused():
     more = jax.device_count() + 1
     with pytest.raises(ValueError, match=f"mesh: got data:{more},model:1 for {more} devices, expected sizes"):
         Config(batch_size=more).check_layout(runtime.Layout(data=more))
+
+
+def test_parts_of_a_batch_are_those_of_each_device(monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    message = "accumulate: got 16, expected a divisor of 8, the rows of a batch per device"
+    with pytest.raises(ValueError, match=message):
+        Config(batch_size=64, accumulate=16).check_layout(runtime.Layout())
+    Config(batch_size=64, accumulate=16).check_layout(runtime.Layout(model=2))
+    for parts in (0, 8):
+        Config(batch_size=64, accumulate=parts).check_layout(runtime.Layout())
+
+
+def test_the_session_that_is_left_is_that_of_the_first_process(monkeypatch):
+    """Their settings must be the same."""
+    monkeypatch.setattr("time.monotonic", lambda: 7.0)
+    assert Config(session_seconds=9.0).in_session(5.0) == Config(session_seconds=7.0)
+    assert Config(session_seconds=9.0).in_session(-5.0) == Config(session_seconds=1e-3)
+    assert Config().in_session(5.0) == Config()
+    monkeypatch.setattr(runtime.processes, "gathered", lambda own: np.asarray([6.5, own]))
+    assert Config(session_seconds=9.0).in_session(5.0) == Config(session_seconds=6.5)
 
 
 def test_presets_are_built_anew_each_time_and_named_when_there_is_none():

@@ -4,6 +4,7 @@ import importlib
 import json
 import shutil
 import signal
+import threading
 from typing import Any
 
 import chex
@@ -351,6 +352,15 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
             "batches": host_batch,
             "init_extra": lambda key: 0,
         },
+        r"batch\['y'\]: got shape \(15, 4\).*batch_size=16": {
+            "sample": None,
+            "batches": lambda step: {"y": np.zeros((15, 4), np.float32)},
+        },
+        r"loss: got denominator of shape \(16,\)": {
+            "sample": None,
+            "batches": host_batch,
+            "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), batch["x"].sum(1)),
+        },
         r"loss: got numerator of shape \(16,\)": {
             "loss": lambda params, batch, key: runtime.Sums(batch["x"].sum(1) * params["bias"][0], 16)
         },
@@ -370,15 +380,11 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
         with pytest.raises(ValueError, match=message):
             fit(quick(), workdir=workdir, **arguments)
         assert not workdir.exists()
+        assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
     config = quick()
     config.accumulate = 3
     with pytest.raises(ValueError, match="accumulate: got 3, expected a divisor of batch_size=16, or 0"):
         fit(config, workdir=workdir)
-
-
-def test_a_host_batch_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match=r"batch\['x'\]: got shape \(15, 4\)"):
-        fit(quick(), sample=None, batches=lambda step: {"x": np.zeros((15, 4), np.float32)})
 
 
 def test_evaluate_must_return_numbers():

@@ -1,5 +1,6 @@
 """The loop with an engine that is not gradient descent: its calls, metrics, checkpoints, and end."""
 
+import signal
 import time
 from typing import Any
 
@@ -256,6 +257,24 @@ def test_a_bad_step_ends_the_run_with_its_number(tmp_path):
     with pytest.raises(runtime.NonFiniteLoss, match=r"too large at step 7; the last good checkpoint is .*/4"):
         runtime.loop(config(), engine, workdir=tmp_path / "run", quiet=True)
     assert engine.closed
+
+
+class Signalled(Counting):
+    """Gets a SIGTERM in its first interval."""
+
+    def advance(self, state, step, length):
+        if not self.calls:
+            signal.raise_signal(signal.SIGTERM)
+        return super().advance(state, step, length)
+
+
+def test_a_sigterm_in_an_interval_that_diverges_stops_the_next_run(tmp_path):
+    """Programs go on after a run that diverged. A SIGTERM that has stopped a run stops no other."""
+    with pytest.raises(runtime.NonFiniteLoss):
+        runtime.loop(config(), Signalled(bad_at=1), workdir=None, quiet=True)
+    with pytest.raises(runtime.Preempted, match="at step 4 of 10"):
+        runtime.loop(config(), Counting(), workdir=tmp_path / "run", quiet=True)
+    assert runtime.loop(config(), Counting(), workdir=tmp_path / "run", quiet=True).step == 10
 
 
 def test_a_bad_config_is_refused_before_anything_is_written_and_the_engine_is_closed(tmp_path):

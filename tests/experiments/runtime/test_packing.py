@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from experiments import runtime
 from experiments.runtime import packing
-from experiments.runtime.checkpoints import Checkpoints, Restored
+from experiments.runtime.checkpoints import Checkpoints, Restored, checksum_with
 from experiments.runtime.workdir import write_json
 
 STATE: dict[str, Any] = {
@@ -143,12 +143,37 @@ def test_a_torn_file_is_refused(workdir, tmp_path):
         packing.read_state(tmp_path / "folder", abstract())
 
 
-def test_any_changed_bit_is_found(workdir, tmp_path):
-    """The format has no checksum; the one in the metadata covers arrays, step and progress."""
+def test_a_packing_that_was_killed_leaves_no_state_with_other_records(workdir, tmp_path, monkeypatch):
+    file = packing.pack(workdir, abstract(), tmp_path / "folder", step=3)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    write = packing.write_state
+    monkeypatch.setattr(packing, "write_state", killed)
+    with pytest.raises(KeyboardInterrupt):
+        packing.pack(workdir, abstract(), tmp_path / "folder")
+    assert not file.exists()
+    monkeypatch.setattr(packing, "write_state", write)
+    packing.pack(workdir, abstract(), tmp_path / "folder")
+    assert packing.read_state(tmp_path / "folder", abstract()).step == 5
+
+
+@pytest.mark.parametrize("name", ["mixed_checksum", "checksum"])
+def test_any_changed_bit_is_found(workdir, tmp_path, name):
+    """The format has no checksum; the one in the metadata covers arrays, step and progress.
+
+    That of earlier files has another name.
+    """
     file = packing.pack(workdir, abstract(), tmp_path / "folder")
+    if name == "checksum":
+        record = {"step": "5", "progress": '{"train_seconds": 2.5}'}
+        record[name] = str(checksum_with(state(), [5, {"train_seconds": 2.5}], mix=False))
+        save_file(load_file(file), file, record)
+        assert packing.read_state(tmp_path / "folder", abstract()).step == 5
     whole = file.read_bytes()
     values = len(whole) - sum(array.nbytes for array in load_file(file).values())
-    step, word = whole.index(b'"step":"5"') + 8, whole.index(b'"checksum"') + 2
+    step, word = whole.index(b'"step":"5"') + 8, whole.index(f'"{name}"'.encode()) + 2
     for place in (values, values + 9, len(whole) - 1, step, word):
         changed = bytearray(whole)
         changed[place] ^= 1
@@ -165,6 +190,6 @@ def test_any_changed_bit_is_found(workdir, tmp_path):
 def test_files_from_before_there_was_a_checksum_are_read(workdir, tmp_path):
     file = packing.pack(workdir, abstract(), tmp_path / "folder")
     with safe_open(file, framework="numpy") as opened:
-        record = {name: value for name, value in opened.metadata().items() if name != "checksum"}
+        record = {name: value for name, value in opened.metadata().items() if name != "mixed_checksum"}
     save_file(load_file(file), file, record)
     assert packing.read_state(tmp_path / "folder", abstract()).step == 5

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from experiments import runtime
 from experiments.runtime import packing, starting
+from experiments.runtime.checkpoints import checksum
 from tests.experiments.runtime import regression
 from tests.experiments.runtime.regression_config import Config, DataConfig, quick
 
@@ -141,19 +142,33 @@ def test_damaged_weights_are_refused(first, released, tmp_path):
         begin(tmp_path / "copy")
 
 
-def test_a_run_that_has_begun_needs_its_start_no_more(first, tmp_path):
-    """It continues from its checkpoint; killed before it had one, it refuses to begin from other weights."""
+@pytest.mark.parametrize("name", ["mixed_checksum", "checksum"])
+def test_a_run_that_has_begun_needs_its_start_no_more(first, tmp_path, name):
+    """It continues from its checkpoint; killed before it had one, it refuses to begin from other weights.
+
+    The record of an earlier run has the checksum of before words were mixed.
+    """
     shutil.copytree(first[0], tmp_path / "source")
     result = begin(tmp_path / "source", tmp_path / "run")
     shutil.rmtree(tmp_path / "source")
     again = begin(tmp_path / "source", tmp_path / "run", steps=20)
     assert again.step == 20
     chex.assert_trees_all_equal(again.params, result.params)
+    if name == "checksum":
+        path = tmp_path / "run" / starting.RECORD
+        record = json.loads(path.read_text())
+        del record["mixed_checksum"]
+        taken = {f"params/{leaf}": array for leaf, array in first[1].params.items()}
+        path.write_text(json.dumps(record | {name: checksum(taken, mix=False)}))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    arrays = {name: np.asarray(array) + 1 for name, array in first[1].params.items()}
+    shutil.copytree(first[0], tmp_path / "source")
+    begin(tmp_path / "source", tmp_path / "run", steps=20)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.rmtree(tmp_path / "source")
+    arrays = {leaf: np.asarray(array) + 1 for leaf, array in first[1].params.items()}
     (tmp_path / "source").mkdir()
     safetensors.numpy.save_file(arrays, tmp_path / "source" / "model.safetensors")
-    with pytest.raises(runtime.WorkdirError, match=r"init_from.json: got another start \(checksum\)"):
+    with pytest.raises(runtime.WorkdirError, match=rf"init_from.json: got another start \({name}\)"):
         begin(tmp_path / "source", tmp_path / "run", steps=20)
 
 
