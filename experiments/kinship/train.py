@@ -36,9 +36,18 @@ def main(
 
     Returns:
         The results by model name, the main model first.
+
+    Raises:
+        runtime.WorkdirError: CLUTRR's files are missing or damaged, or the workdir belongs to another run.
     """
     began, results = time.monotonic(), {}
     config.validate()
+    if config.data.clutrr:
+        try:
+            for source in (config.data.train(config.seed), *dict(config.data.tests()).values()):
+                source[0]  # reads its files
+        except (ValueError, OSError) as error:
+            raise runtime.WorkdirError(f"data.clutrr: {error}") from error
     for name in config.models:
         below = Path(workdir) / name if workdir is not None and name != config.model else workdir
         of_model = config if name == config.model else config.for_model(name)

@@ -86,6 +86,13 @@ def test_a_model_of_published_problems_is_measured_on_generated_ones(monkeypatch
     assert measures.of_generated(config, 2) == (3 / 7 + 4 / 7) / 2
 
 
+def test_missing_files_are_named_before_anything_is_written(tmp_path):
+    data = dataclasses.replace(small().data, clutrr=str(tmp_path / "nowhere"), joined=True)
+    with pytest.raises(runtime.WorkdirError, match=r"data\.clutrr: .*nowhere \(no such directory\)"):
+        train.main(small(data=data, match=""), workdir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_batch_of_a_pool_has_problems_of_the_pool():
     config = with_data(pool=6)
     batches, whole = train.make_batches(config), config.reader("j.a", config.data.train(0))
