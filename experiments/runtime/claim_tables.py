@@ -69,10 +69,10 @@ def _differences(line: Line) -> str:
 
 
 def _strongest(line: Line) -> str:
-    """Returns the compared baseline with the best mean, and a better one that is only reported."""
+    """Returns the compared baseline with the best median, and a better one that is only reported."""
     ranked = sorted(
         (entry for entry in line["baselines"] if entry["per_seed"]),
-        key=lambda entry: statistics.fmean(entry["per_seed"]),
+        key=lambda entry: statistics.median(entry["per_seed"]),
         reverse=line["higher_is_better"],
     )
     if not ranked:

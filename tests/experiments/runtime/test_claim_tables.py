@@ -110,9 +110,10 @@ def test_columns(column, cells):
         ([[0.2, 0.4], [0.3, 0.6], [0.5, 0.3]], {}, "other1: 0.45 (0.3 to 0.6)"),
         ([[0.2, 0.4], [0.3, 0.6], [0.5, 0.3]], {"higher_is_better": False}, "other0: 0.3 (0.2 to 0.4)"),
         ([[], [0.5, 0.5]], {}, "other1: 0.5"),
+        ([[0.3, 0.3, 0.3], [0.1, 0.1, 0.9]], {}, "other0: 0.3"),
     ],
 )
-def test_the_strongest_baseline_has_the_best_mean(values, fields, strongest):
+def test_the_strongest_baseline_has_the_best_median(values, fields, strongest):
     """Median and range of one whose seeds differ."""
     found = claim_tables.table([line("a", [1.0], *values, **fields)], ["a"], ["strongest"])
     assert rows(found)[2] == [strongest]
