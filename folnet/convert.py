@@ -111,7 +111,7 @@ def from_torch(
     ours_given = {name for theirs, (name, _) in names.items() if theirs in state}
     drawn = parameters.missing_heads(expected, ours_given) if key is not None else []
     want = {
-        where[name]: shape[::-1] if names[where[name]][1] else shape
+        where.get(name, name): shape[::-1] if name in where and names[where[name]][1] else shape
         for name, shape in expected.items()
         if name not in drawn
     }

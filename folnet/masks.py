@@ -45,7 +45,12 @@ def decoder(
     prefix_lengths: Int[Array, "B"] | None = None,
     attention_mask: Bool[Array, "B T"] | None = None,
 ) -> Bool[Array, "#B 1 T T"]:
-    """Returns the mask of a decoder-only model; causal if `prefix_lengths` is None. Padding is masked."""
+    """Returns the mask of a decoder-only model; causal if `prefix_lengths` is None.
+
+    Padding is masked; a prefix begins with the first real token.
+    """
+    if prefix_lengths is not None and attention_mask is not None:
+        prefix_lengths = prefix_lengths + jnp.argmax(attention_mask, axis=1)
     mask = causal(length) if prefix_lengths is None else prefix(prefix_lengths, length)
     return mask if attention_mask is None else mask & attention_mask[:, None, None, :]
 
@@ -75,7 +80,7 @@ def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention
         return
     real = np.ones((batch, length), bool) if attention_mask is None else np.asarray(attention_mask, bool)
     for row, (count, mask) in enumerate(zip(np.asarray(prefix_lengths), real, strict=True)):
-        longest = int(np.max(np.flatnonzero(mask), initial=-1)) + 1
+        longest = int(np.ptp(np.flatnonzero(mask))) + 1 if mask.any() else 0
         if not 0 <= count <= longest:
             raise ValueError(
                 f"prefix_lengths: got {count} at [{row}], expected 0 to {longest}, the length of that text"

@@ -27,7 +27,8 @@ def next_word(
         raise ValueError(f"input_ids: got shape {input_ids.shape}, expected {logits.shape[:2]} as in logits")
     counts = jnp.ones(input_ids.shape, bool) if attention_mask is None else attention_mask.astype(bool)
     if prefix_lengths is not None:
-        counts &= jnp.arange(input_ids.shape[1])[None] >= prefix_lengths[:, None]
+        first = jnp.argmax(counts, axis=1)  # padding may precede a text
+        counts &= jnp.arange(input_ids.shape[1])[None] >= (first + prefix_lengths)[:, None]
     labels = jnp.where(counts, input_ids, IGNORED[0])
     return cross_entropy(logits[:, :-1], labels[:, 1:])
 

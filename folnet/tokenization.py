@@ -22,7 +22,7 @@ import tokenizers
 from jaxtyping import Bool, Int, Int32, Int64
 
 from folnet import wordpieces
-from folnet.wordpieces import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK
+from folnet.wordpieces import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK, several
 from logic_zoo import folders, hub
 from logic_zoo.writing import write_whole
 
@@ -225,7 +225,12 @@ class WordPieceTokenizer:
         return self._model.encode(text).tokens
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Returns pieces with their offsets, for tasks whose answers are spans; [MASK] is read as text."""
+        """Returns pieces with their offsets, for tasks whose answers are spans; [MASK] is read as text.
+
+        Raises:
+            ValueError: If a single string is given.
+        """
+        several(texts=texts)
         return [
             Pieces(np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
             for found in self._model.encode_batch(list(texts))
@@ -236,7 +241,11 @@ class WordPieceTokenizer:
 
         With `special_tokens`, `[MASK]` and the like stand for special tokens, as in a sentence to complete.
         Do not set it for text from elsewhere.
+
+        Raises:
+            ValueError: If a single string is given.
         """
+        several(texts=texts)
         if not special_tokens:
             return [found.ids for found in self._model.encode_batch_fast(list(texts))]
         parts = [_SPECIAL.split(text) for text in texts]  # text, token, text, token, ..., text
@@ -270,8 +279,7 @@ class WordPieceTokenizer:
             ValueError: If a single string is given, `first` and `second` differ in number, or `length` is too
                 small for the special tokens.
         """
-        if isinstance(first, str) or isinstance(second, str):
-            raise ValueError("first, second: got a single string, expected sequences of strings")
+        several(first=first, second=second)
         if second is not None and len(second) != len(first):
             raise ValueError(f"second: got {len(second)} texts, expected {len(first)} as in first")
         left = self.ids(first, special_tokens=special_tokens)

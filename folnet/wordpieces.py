@@ -16,11 +16,19 @@ CONTINUATION = "##"
 _REPEATED = 4096  # repetitions of a word in one string passed to the trainer
 
 
+def several(**texts: Iterable[str] | None) -> None:
+    """Raises ValueError, with its name, for a single string, which is a sequence of characters."""
+    for name, given in texts.items():
+        if isinstance(given, str):
+            raise ValueError(f"{name}: got a single string, expected a sequence of strings")
+
+
 def learned(
     texts: Iterable[str], vocab_size: int, *, min_frequency: int, max_alphabet: int, lowercase: bool
 ) -> list[str]:
     """Returns the pieces by id; `WordPieceTokenizer.train` documents the arguments and errors."""
     at_least(1, min_frequency=min_frequency, max_alphabet=max_alphabet)
+    several(texts=texts)
     words = _count_words(texts, lowercase)
     counts: Counter[str] = Counter()
     for word, count in words.items():

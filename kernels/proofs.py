@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from kernels import tables
 
-State = Literal["began", "passed", "failed"]
+State = Literal["began", "passed", "failed", "interrupted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Proof:
         kind: dtype, masks and settings, as `Operation.describe` gives them.
         sizes: the sizes of the call; a proof holds for these only.
         backend: the kernel, "gpu" or "tpu".
-        state: "began", "passed" (values and gradients are right) or "failed".
+        state: "began", "passed" (values and gradients are right) or "failed"; "interrupted" takes back that
+            it began.
         speedup: times as fast as `xla`, forward and with gradients: the least ratio of neighbouring blocks.
         errors: relative errors of output and gradients, each next to the one of `xla`.
         reason: of a failure.
@@ -74,7 +75,9 @@ def append(chip: str, proof: Proof) -> None:
     file = path(chip)
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"chip": chip, **dataclasses.asdict(proof)}) + "\n"
-    with file.open("ab", buffering=0) as handle:
+    with file.open("ab+", buffering=0) as handle:
+        if handle.tell() and (handle.seek(-1, os.SEEK_END), handle.read(1))[1] != b"\n":
+            line = "\n" + line  # after half a line, of a disk that was full
         handle.write(line.encode())
 
 
@@ -106,7 +109,7 @@ def _read(chip: str) -> dict[str, Proof]:
 @functools.lru_cache(maxsize=8)
 def _lines(file: Path, stamp: tuple[int, int]) -> dict[str, Proof]:
     del stamp  # the file's version, for the cache
-    found = {}
+    found: dict[str, Proof] = {}
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -117,7 +120,11 @@ def _lines(file: Path, stamp: tuple[int, int]) -> dict[str, Proof]:
             entry = json.loads(line)
             entry["errors"] = tuple(map(tuple, entry["errors"]))
             proof = Proof(**{name: value for name, value in entry.items() if name in names})
-            found[_key(proof.operation, proof.kind, proof.sizes, proof.backend)] = proof
+            key = _key(proof.operation, proof.kind, proof.sizes, proof.backend)
+            if proof.state == "interrupted":
+                found.pop(key, None)
+            else:
+                found[key] = proof
         except (ValueError, TypeError, KeyError):  # half a line, of a disk that was full
             continue
     return found

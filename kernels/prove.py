@@ -32,10 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     found: list[proofs.Proof] = []
     for call in given.calls or proving.MODELS:
         try:
-            found += proving.prove(call, seconds=given.seconds, again=given.again)
+            own = proving.prove(call, seconds=given.seconds, again=given.again)
         except ValueError as error:
             flags.error(str(error))
-        print(proving.describe(found[-1]), flush=True)
+        found += own
+        shown = [*map(proving.describe, own)] or [
+            f"{call}: the chip's kernel does not support it; it takes xla"
+        ]
+        print("\n".join(shown), flush=True)
     print(f"kept in {proofs.path(chip.kind)}")
     return int(any(proof.state != "passed" for proof in found))
 

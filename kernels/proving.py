@@ -213,7 +213,11 @@ def prove_call(
     begun = Proof(operation.name, kind, sizes, backend, "began", reason="it never ended")
     _keep(chip, begun)
     run = _in_a_process if (chip.platform != "tpu" if isolated is None else isolated) else _in_a_thread
-    outcome = run(call, chip, seconds)
+    try:
+        outcome = run(call, chip, seconds)
+    except BaseException:  # such as KeyboardInterrupt: nothing is known about the kernel
+        _keep(chip, dataclasses.replace(begun, state="interrupted", reason=""))
+        raise
     proof = dataclasses.replace(begun, **outcome)
     _keep(chip, proof)
     if proof.state == "failed":

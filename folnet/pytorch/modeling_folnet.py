@@ -286,8 +286,9 @@ class Layer(nn.Module):
         self.bool_binary = Boolean(config, 2 * d2, config.relation_intermediate_size, d2, skip=d2)
         if reads_input:
             width = config.num_attention_heads * config.head_size
-            for name in {"join", "cjoin", "assoc"}.intersection(self.unary + self.binary):
-                self.add_module(f"{name}_input", Affine(d1, width, bias=name != "cjoin"))
+            for name in ("join", "cjoin", "assoc"):  # in one order, which optimizers go by
+                if name in self.unary + self.binary:
+                    self.add_module(f"{name}_input", Affine(d1, width, bias=name != "cjoin"))
             if "trans" in self.binary:
                 self.trans_input = Affine(d2, d2, bias=False)
 
@@ -382,10 +383,10 @@ class Embeddings(nn.Module):
             relation = relation + rows.sum(3).movedim(-1, 1)
         return self.finished(unary, self.linked(unary, relation))
 
-    def of_target(self, input_ids, inputs):
+    def of_target(self, input_ids, inputs, positions=None):
         """Both atoms of a target, whose relations are to `inputs` tokens of an input and then to its own."""
         types = torch.zeros_like(input_ids)
-        unary = self.properties(input_ids, types)
+        unary = self.properties(input_ids, types, positions)
         own = self.relations(types, first=False).movedim(-1, 1).expand(len(unary), -1, -1, -1)
         across = own.new_zeros(self.config.relation_size)
         if self.config.relative_position == "folnet":
@@ -527,9 +528,12 @@ class FOLNet(Deducing):
 
 
 def classified(logits, labels):
-    """The mean cross-entropy of the labels that are not ignored."""
-    labels = labels.masked_fill(labels == -1, IGNORED)
-    return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
+    """The mean cross-entropy of the labels that are not ignored; 0 without any."""
+    labels = labels.masked_fill(labels == -1, IGNORED).flatten()
+    total = functional.cross_entropy(
+        logits.flatten(0, -2).float(), labels, ignore_index=IGNORED, reduction="sum"
+    )
+    return total / (labels != IGNORED).sum().clamp(min=1)
 
 
 class Headed(FOLNetPreTrainedModel):
@@ -649,7 +653,11 @@ class FOLNetForSequenceClassification(Headed):
         if kind == "regression" or (kind is None and self.config.num_labels == 1):
             return functional.mse_loss(logits.float(), labels.float().reshape(logits.shape))
         if kind == "multi_label_classification":
-            return functional.binary_cross_entropy_with_logits(logits.float(), labels.float())
+            real = (labels != -1) & (labels != IGNORED)
+            losses = functional.binary_cross_entropy_with_logits(
+                logits.float(), labels.float().masked_fill(~real, 0), reduction="none"
+            )
+            return losses.masked_fill(~real, 0).sum() / real.sum().clamp(min=1)
         return classified(logits, labels)
 
 
@@ -791,8 +799,8 @@ class FOLNetTargetDecoder(nn.Module):
         self.reasoner = Reasoner(config, decodes=True, reads_input=True)
         self.diagonal = Affine(config.relation_size, config.hidden_size) if config.diagonal_link else None
 
-    def forward(self, embeddings, encoded, target_ids, mask):
-        unary, relation = embeddings.of_target(target_ids, encoded[0].shape[1])
+    def forward(self, embeddings, encoded, target_ids, mask, positions=None):
+        unary, relation = embeddings.of_target(target_ids, encoded[0].shape[1], positions)
         states = self.reasoner(unary, relation.masked_fill(~mask, 0), mask, encoded)
         return linked_back(self.diagonal, *states[-1]), tuple(u for u, _ in states)
 
@@ -854,12 +862,13 @@ class FOLNetForConditionalGeneration(FOLNetPreTrainedModel, GenerationMixin):
         unary, relation = encoder_outputs.last_hidden_state, encoder_outputs.relation_hidden_state
         real = unary.new_ones(unary.shape[:2]) if attention_mask is None else attention_mask
         length = decoder_input_ids.shape[1]
-        own = causal(length, unary.device).expand(len(unary), -1, -1, -1)
+        own, positions = causal(length, unary.device).expand(len(unary), -1, -1, -1), None
         if decoder_attention_mask is not None:
             own = own & decoder_attention_mask.bool()[:, None, None, :]
+            positions = (decoder_attention_mask.long().cumsum(-1) - 1).clamp(min=0)
         mask = torch.cat((real.bool()[:, None, None, :].expand(-1, -1, length, -1), own), 3)
         encoded = (unary, relation.movedim(-1, 1))
-        target, hidden = self.decoder(self.folnet.embeddings, encoded, decoder_input_ids, mask)
+        target, hidden = self.decoder(self.folnet.embeddings, encoded, decoder_input_ids, mask, positions)
         logits = target @ self.folnet.embeddings.word.T
         answer = Seq2SeqLMOutput(
             loss=None if labels is None else classified(logits, labels),

@@ -14,6 +14,7 @@ from folnet import (
     FOLNetConfig,
     FOLNetForPreTraining,
     FOLNetForSequenceClassification,
+    FOLNetForTokenClassification,
     convert,
     parameters,
 )
@@ -123,6 +124,8 @@ def test_a_head_that_is_missing_is_drawn_with_a_key_only():
         ValueError, match=r"(?s)classifier.bias: missing.*classifier.weight: missing, expected \(3, 32\)"
     ):
         convert.from_torch(config, state, model=FOLNetForSequenceClassification)
+    with pytest.raises(ValueError, match=r"classifier.weight: missing"):  # which the authors do not have
+        convert.from_torch(config, state, model=FOLNetForTokenClassification)
     key = jax.random.key(0)
     _, params = convert.from_torch(config, state, model=FOLNetForSequenceClassification, key=key)
     assert params["classifier"]["weight"].shape == (32, 3)

@@ -186,7 +186,7 @@ def test_padding_is_not_seen_and_no_token_is_the_first(fields):
         for seed in (6, 7):
             padded = np.array(words(2, 7, seed))
             padded[:, here] = text
-            found, related = run(padded, real, [3 + at, 0])
+            found, related = run(padded, real, [3, 0])
             np.testing.assert_allclose(found[:, here], logits, atol=1e-5)
             np.testing.assert_allclose(related[:, here, here], relation, atol=1e-5)
             assert not np.delete(related[:, here], np.arange(at, at + 4), axis=2).any()

@@ -56,7 +56,7 @@ def test_encoder_decoder_mask_by_definition(padded):
         ([-1, 2], None, r"prefix_lengths: got -1 at \[0\], expected 0 to 4"),
         ([1, 3], [[1, 1, 1, 1], [1, 1, 0, 0]], r"got 3 at \[1\], expected 0 to 2"),
         ([0, 1], [[0, 0, 0, 0], [0, 0, 0, 0]], r"got 1 at \[1\], expected 0 to 0"),
-        ([3, 4], [[0, 1, 1, 0], [0, 1, 1, 0]], r"got 4 at \[1\], expected 0 to 3"),
+        ([2, 3], [[0, 1, 1, 0], [0, 1, 1, 0]], r"got 3 at \[1\], expected 0 to 2"),
         ([1, 2, 3], None, r"shape \(3,\) and type int"),
         ([1.0, 2.0], None, r"type float"),
     ],

@@ -14,15 +14,18 @@ LOGITS = RNG.normal(size=(3, 4, 7)).astype(np.float32)
 IDS = RNG.integers(0, 7, (3, 4))
 
 
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("padded", ["", "behind", "before"])
 @pytest.mark.parametrize("prefixes", [None, [0, 2, 3]])
 def test_next_words_in_loops(padded, prefixes):
-    """Every real word but the first and those of the prefix, by the logits one token earlier."""
-    lengths = [4, 3, 4] if padded else [4, 4, 4]
+    """Every real word but the first column's and those of the prefix, by the logits one token earlier."""
+    real = np.ones((3, 4), bool)
+    if padded:
+        real[1, -1 if padded == "behind" else 0] = False
     total, count, correct = 0.0, 0, 0
     for b in range(3):
-        for t in range(1, lengths[b]):
-            if prefixes is None or t >= prefixes[b]:
+        first = np.flatnonzero(real[b])[0]
+        for t in range(1, 4):
+            if real[b, t] and (prefixes is None or t - first >= prefixes[b]):
                 logits = LOGITS[b, t - 1].astype(np.float64)
                 total += np.log(np.exp(logits).sum()) - logits[IDS[b, t]]
                 count += 1
@@ -30,7 +33,7 @@ def test_next_words_in_loops(padded, prefixes):
     loss = small.quickly(text_objective.next_word)(
         jnp.asarray(LOGITS),
         jnp.asarray(IDS),
-        jnp.asarray(np.arange(4) < np.asarray(lengths)[:, None]) if padded else None,
+        jnp.asarray(real) if padded else None,
         None if prefixes is None else jnp.asarray(prefixes),
     )
     np.testing.assert_allclose(loss.sum, total, rtol=1e-5)

@@ -338,6 +338,9 @@ def test_bad_arguments(tokenizer, tmp_path):
         WordPieceTokenizer.from_vocabulary(tmp_path / "nothing.txt")
     with pytest.raises(ValueError, match="got a single string"):
         tokenizer("the man")
+    for read in (tokenizer.ids, tokenizer.pieces, lambda text: WordPieceTokenizer.train(text, 100)):
+        with pytest.raises(ValueError, match="texts: got a single string, expected a sequence of strings"):
+            read("the man")
     with pytest.raises(ValueError, match="second: got 1 texts, expected 2 as in first"):
         tokenizer(["a", "b"], ["c"])
     with pytest.raises(ValueError, match="length: got 2, expected at least 3 for the special tokens"):

@@ -169,16 +169,42 @@ def test_the_file_is_for_a_chip_a_jaxlib_and_a_source(monkeypatch):
     assert len({first, second, proofs.path(CHIP.kind)}) == 3
 
 
+def test_an_interrupted_proof_leaves_nothing_known(monkeypatch):
+    """Nothing was found out about the kernel, so that the next time it is tried."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(proving, "_in_a_process", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            proving.prove_call(call(), CHIP)
+    monkeypatch.setattr(proving, "_in_a_process", proving._in_a_thread)
+    assert proving.prove_call(call(), CHIP).state == "passed"
+
+
+def test_a_call_that_the_kernel_does_not_support_is_said_to_take_xla(monkeypatch, capsys):
+    program = importlib.import_module("kernels.prove")
+    passed = proofs.Proof("trans", {}, {}, "gpu", "passed", {"forward": 2.0, "both": 1.5}, ((1e-6, 1e-6),))
+    monkeypatch.setattr(proving, "prove", lambda call, **_: [passed] if call == "first" else [])
+    assert program.main(["first", "second"]) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first == proving.describe(passed)
+    assert second == "second: the chip's kernel does not support it; it takes xla"
+
+
 def test_half_a_line_and_lines_of_other_programs_are_passed_over():
     kind, sizes = OPERATION.describe(Config(), *SHAPES, None)
     proof = proofs.Proof(OPERATION.name, kind, sizes, "gpu", "passed", {"forward": 2.0, "both": 1.5})
+    proofs.path(CHIP.kind).parent.mkdir(parents=True, exist_ok=True)
+    proofs.path(CHIP.kind).write_text('{"operation": "square_su')  # and no end of the line
     proofs.append(CHIP.kind, proof)
     with proofs.path(CHIP.kind).open("a") as file:
-        file.write('{"operation": "square_su\n[1, 2]\n{"x": 1}\n')
+        file.write('[1, 2]\n{"x": 1}\n')
     assert proofs.find(CHIP.kind, OPERATION.name, kind, sizes, "gpu") == proof
     assert proof.use
     assert taken()
-    (line, *_) = proofs.path(CHIP.kind).read_text().splitlines()
+    (_, line, *_) = proofs.path(CHIP.kind).read_text().splitlines()
     assert json.loads(line)["chip"] == CHIP.kind
 
 

@@ -201,7 +201,7 @@ class EncoderDecoder(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _init_weights(self, module):
-        """Matrices and tables as released, N(0, 1/d) for the embedding and uniform for the rest."""
+        """The embedding as released, N(0, 1/d), and all matrices uniform, whatever `initialization` says."""
         if isinstance(module, Embedding):
             module.tokens.data.normal_(0, module.tokens.shape[1] ** -0.5)
         elif isinstance(module, Affine):
@@ -269,8 +269,9 @@ class EncoderDecoder(PreTrainedModel, GenerationMixin):
         logits = cells @ self.embedding.tokens.T
         loss = None
         if labels is not None:
-            loss = functional.cross_entropy(
-                logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
+            total = functional.cross_entropy(
+                logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
             )
+            loss = total / (labels != IGNORED).sum().clamp(min=1)  # 0 without a symbol that counts
         answer = Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=encoded)
         return answer if return_dict is not False else answer.to_tuple()
