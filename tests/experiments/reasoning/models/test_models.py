@@ -78,7 +78,8 @@ def test_logits_depend_on_all_parameters_but_those_that_are_called_unread(name, 
     weights = np.random.default_rng(1).normal(size=shape)
 
     def weighted(params):
-        return jnp.sum(model.apply({"params": params}, drawn(kind)) * weights)
+        logits: Any = model.apply({"params": params}, drawn(kind))
+        return jnp.sum(logits * weights)
 
     slopes = jax.tree_util.tree_leaves_with_path(quickly(jax.grad(weighted))(params))
     pattern = MODELS[name].unread(task, SIZES)
