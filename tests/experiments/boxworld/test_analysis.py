@@ -168,7 +168,7 @@ def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
     files = analysis.draw_episode(
         few_types(), tmp_path, puzzle=(1, 1, 2), seed=2, cap=7, scale=16, fps=5, formats=("gif",)
     )
-    assert given == [(jax.random.key(2), {"cap": 7})]
+    assert given == [(jax.random.key(2), {"cap": 7, "greedy": False})]
     assert set(files) == {*PICTURES, "pairs", "episode.gif", "episode"}
     record = json.loads(files["pairs"].read_text())
     assert record["deviation"]["player"] == {"boards": 2, "mean": 0.15, "standard_error": 0.05}
@@ -235,7 +235,7 @@ def test_the_second_block_is_shown_or_the_only_one(tmp_path, calls, played, bloc
     drawn = [(settings["block"], settings["head"]) for _, settings in calls["pair_figure"]]
     assert drawn == [(shown, 0), (shown, 1)]
     ((_, settings),) = calls["play"]
-    assert settings == {"cap": 60}
+    assert settings == {"cap": 60, "greedy": True}
     assert calls["pair_statistics"] == calls["pair_phases"] == [((None,), {"block": shown})]
     assert len(calls["deviation_figure"]) == len(calls["phases_figure"]) == 1
 

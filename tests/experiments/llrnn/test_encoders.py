@@ -103,8 +103,9 @@ def test_no_output_depends_on_later_tokens(name):
 def test_an_encoder_is_trained_and_measured_under_its_name(monkeypatch):
     """What the training gets is traced, and only the measuring compiled."""
     handed = {}
-    monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given))
     config = config_of(name="mlp_operator")
+    ended = runtime.FitResult(None, None, config.steps, {}, {}, 1.0, {})
+    monkeypatch.setattr(runtime, "fit", lambda config, **given: handed.update(given) or ended)
     assert set(train.main(config, workdir=None, parallel="pmap")) == {"mlp_operator"}
     assert handed["parallel"] == "pmap"
     shapes = jax.eval_shape(handed["init"], jax.random.key(0))
