@@ -100,6 +100,7 @@ def problem(config: Config) -> dict[str, Any]:
     return {"init": init, "loss": loss, "optimizer": config.make_optimizer(), "sample": sample}
 
 
+@functools.cache
 def num_elements(task: Task, split: str) -> int:
     """Returns how many elements a problem of a split has; of a graph, how many ordered pairs of nodes."""
     return jax.eval_shape(lambda key: task.draw(key, 1, split), jax.random.key(0)).targets.size
