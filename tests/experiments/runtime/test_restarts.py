@@ -118,7 +118,8 @@ def test_a_run_stopped_in_a_start_and_continued_is_the_run_that_was_not(tmp_path
     assert steps == [1, 1, 1]  # a step of the first start; its last and one of the second; and one of the run
     continued = train.train(config, tmp_path / "cut")
     assert continued.summary["params_sha256"] == whole.summary["params_sha256"]
-    assert continued.results == whole.results
+    clock = "starts_seconds"
+    assert {**continued.results, clock: 0} == {**whole.results, clock: 0}
     assert len(whole.results["starts"]) == 2
     assert whole.results["program"]["powers"]["modulus"] == 6
     assert train.train(config, tmp_path / "whole").summary == whole.summary
