@@ -76,8 +76,10 @@ def append(chip: str, proof: Proof) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"chip": chip, **dataclasses.asdict(proof)}) + "\n"
     with file.open("ab+", buffering=0) as handle:
-        if handle.tell() and (handle.seek(-1, os.SEEK_END), handle.read(1))[1] != b"\n":
-            line = "\n" + line  # after half a line, of a disk that was full
+        if handle.tell():
+            handle.seek(-1, os.SEEK_END)
+            if handle.read(1) != b"\n":  # half a line, of a disk that was full
+                line = "\n" + line
         handle.write(line.encode())
 
 

@@ -36,10 +36,10 @@ def main(argv: list[str] | None = None) -> int:
         except ValueError as error:
             flags.error(str(error))
         found += own
-        shown = [*map(proving.describe, own)] or [
-            f"{call}: the chip's kernel does not support it; it takes xla"
-        ]
-        print("\n".join(shown), flush=True)
+        for proof in own:
+            print(proving.describe(proof), flush=True)
+        if not own:
+            print(f"{call}: the chip's kernel does not support it; it takes xla", flush=True)
     print(f"kept in {proofs.path(chip.kind)}")
     return int(any(proof.state != "passed" for proof in found))
 

@@ -269,6 +269,7 @@ class Config(RestartsConfig):
                 f"layout: got {layout}, expected no model axis and no fsdp: agents are too small"
             )
         layout.check(self.groups, jax.device_count())
+        self.check_batch(layout, self.batch_size)
 
     def hardly_evaluated(self) -> "Config":
         """See `RunConfig.hardly_evaluated`: an agent that has learned little takes as long as it may."""

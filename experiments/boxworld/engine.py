@@ -106,7 +106,6 @@ class Impala:
         self.compile_seconds = 0.0
         self.config, self.mesh = config, mesh_lib.Layout().mesh()
         parts = max(1, config.accumulate)  # 0 is not chosen yet: see `runtime.chunks.resolved`
-        training.check_parts(parts, config.batch_size // self.mesh.size)
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
         self.learner = Learner(

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, get_args
 
-import jax
 import optax
 
 from experiments import runtime
@@ -289,7 +288,7 @@ class Config(runtime.RunConfig):
     def check_layout(self, layout: runtime.Layout) -> None:
         """Checks the batch sizes, as `RunConfig.check_layout` does, and that `model` divides all lengths."""
         for batch_size in sorted({setting.batch_size for setting in self.settings()}):
-            layout.check(batch_size, jax.device_count())
+            self.check_batch(layout, batch_size)
         for length in (*self.lengths, self.tokens):
             if length % layout.model:
                 raise ValueError(

@@ -1,6 +1,5 @@
 """Runs several settings and seeds and reports their medians and the best setting."""
 
-import dataclasses
 import itertools
 import json
 import shutil
@@ -15,6 +14,7 @@ from experiments import runtime
 from experiments.folnet_finetune.config import KEEP_ALL, Config
 from experiments.folnet_finetune.grid import Setting
 from experiments.folnet_finetune.measures import BEST, MAIN
+from experiments.runtime.config import SESSION_OVER
 from experiments.runtime.workdir import config_difference, write_json
 from folnet.tasks import median_over_seeds
 from logic_zoo.writing import write_whole
@@ -65,11 +65,9 @@ def run_all(
         if summary is not None and _is_over(one, summary):
             results = summary["results"]
         if results is None and not (known and (directory / DIVERGED).exists()):
-            if config.session_seconds:  # the limit applies to all runs together
-                left = config.session_seconds - (time.monotonic() - began)
-                if left <= 0:
-                    break
-                one = dataclasses.replace(one, session_seconds=left)
+            one = one.in_session(began)  # the limit applies to all runs together
+            if one.session_seconds == SESSION_OVER:
+                break
             try:
                 summary = run(one, directory)
             except runtime.NonFiniteLoss as error:

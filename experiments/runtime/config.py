@@ -15,6 +15,8 @@ from experiments.runtime import processes
 from experiments.runtime.mesh import Layout
 from experiments.runtime.training import check_parts
 
+SESSION_OVER: Final = 1e-3
+"""The `session_seconds` of a config when nothing is left of the session."""
 TENSORBOARD: Final = "tensorboard"
 WANDB: Final = "wandb"
 MLFLOW: Final = "mlflow"
@@ -236,7 +238,7 @@ class RunConfig:
         """
         if not self.session_seconds:
             return self
-        left = max(1e-3, self.session_seconds - (time.monotonic() - began))
+        left = max(SESSION_OVER, self.session_seconds - (time.monotonic() - began))
         return dataclasses.replace(self, session_seconds=processes.gathered(left)[0].item())
 
     def hardly_evaluated(self) -> Self:
@@ -276,10 +278,18 @@ class RunConfig:
         Raises:
             ValueError: with the offending value and what was expected.
         """
-        layout.check(self.batch_size, jax.device_count())
+        self.check_batch(layout, self.batch_size)
+
+    def check_batch(self, layout: Layout, batch_size: int) -> None:
+        """Checks that batches fit the layout, the available devices, and the parts of a device's rows.
+
+        Raises:
+            ValueError: with the offending value and what was expected.
+        """
+        layout.check(batch_size, jax.device_count())
         if self.accumulate:
             data = layout.data or jax.device_count() // layout.model
-            check_parts(self.accumulate, self.batch_size // data)
+            check_parts(self.accumulate, batch_size // data)
 
 
 def at_least(name: str, value: float, least: float) -> None:

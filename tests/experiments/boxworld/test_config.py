@@ -183,6 +183,8 @@ def test_groups_are_spread_over_the_devices(monkeypatch):
     config = small(groups=4)
     config.validate()
     config.check_layout(runtime.Layout())
+    with pytest.raises(ValueError, match="accumulate: got 3, expected a divisor of"):
+        small(groups=4, accumulate=3).check_layout(runtime.Layout())
     monkeypatch.setattr(jax, "device_count", lambda: 8)
     with pytest.raises(ValueError, match="groups: got 4, expected a multiple of the 8 devices"):
         config.validate()

@@ -79,6 +79,8 @@ def test_a_config_must_fit_the_devices():
     sweep = dataclasses.replace(get_config("rte"), sweep="16gb", batch_size=32)
     with pytest.raises(ValueError, match="batch_size: got 16"):
         sweep.check_layout(Rows())
+    with pytest.raises(ValueError, match="accumulate: got 3, expected a divisor of 32"):
+        dataclasses.replace(get_config("mnli"), accumulate=3).check_layout(runtime.Layout())
     for lengths, wrong in (((12, 16), 12), ((8, 16), 18)):
         config = dataclasses.replace(
             get_config("mnli"), mask_padding=True, lengths=lengths, length=18 if wrong == 18 else 32
