@@ -31,8 +31,8 @@ run: setup  ## the main job: a released model of each paper at work, one trained
 tour: setup  ## every experiment's quick preset, trained here, ending in one page of pictures
 	@$(call timed,the tour: every experiment's quick preset (about 11 minutes on two cores),$(PYTHON) -m experiments.tour)
 
-test: setup  ## the tests, with the annotations of kernels and papers checked (about 12 minutes on two cores)
-	@$(call timed,the tests (about 12 minutes on two cores),\
+test: setup  ## the tests, with the annotations of kernels and papers checked (about 15 minutes on two cores)
+	@$(call timed,the tests (about 15 minutes on two cores),\
 	  $(PYTHON) -m pytest -n 2 --dist worksteal -p tests.typed -m 'not slow' --durations=20)
 
 test-slow: setup  ## the tests that take more than 5 seconds each
