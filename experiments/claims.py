@@ -89,17 +89,29 @@ def repeat(
     workdir: Path,
     data: Path | None,
 ) -> None:
-    """Trains some reported runs again, drawn at random from all that are done, and shows what came out.
+    """Trains some reported runs again, drawn at random from all that were made on a machine like this one.
+
+    Shows what came out.
 
     Raises:
         ValueError: fewer runs are done than asked for.
     """
     done = [(name, piece) for name in names for piece in claiming.finished(declared[name][0], out)]
     if count > len(done):
-        raise ValueError(f"--again: got {count}, expected at most the {len(done)} reported runs so far")
+        raise ValueError(
+            f"--again: got {count}, expected at most {len(done)}, the reported runs so far that were made "
+            "with these devices, cores and versions"
+        )
     for name, piece in random.SystemRandom().sample(done, count):
         same = claiming.again(*declared[name], piece, out=out, workdir=workdir, data=data)
         print(f"{name}, {piece.model.name}, seed {piece.seed}: {'the same' if same else 'OTHER'} bits")
+
+
+def _refuse(expected: str, *names: str) -> None:
+    """Raises ValueError for a flag that would have no effect."""
+    for name in names:
+        if value := getattr(flags.FLAGS, name):
+            raise ValueError(f"--{name}: got {value}, expected {expected} with it")
 
 
 def main() -> None:
@@ -111,6 +123,7 @@ def main() -> None:
             print(f"wrote {page}")
         return
     if not values.only and not values.all:
+        _refuse("--only or --all", "seeds", "data", "seconds", "step_times", "again", "give_up")
         for comparison, _ in declared.values():
             print(claiming.progress_table(comparison, claim_records.Record(out, comparison.name)), end="\n\n")
         return
@@ -130,6 +143,7 @@ def main() -> None:
     end = time.monotonic() + values.seconds
     data = Path(values.data) if values.data else None
     if values.again:
+        _refuse("no --again", "seeds", "seconds", "step_times", "give_up")
         repeat(names, declared, values.again, out=out, workdir=Path(values.workdir), data=data)
         return
     for name in names:

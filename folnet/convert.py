@@ -26,7 +26,7 @@ from folnet.heads import (
     FOLNetForSequenceClassification,
 )
 from folnet.model import FOLNet
-from folnet.settings import ModelConfig
+from folnet.settings import ModelConfig, check_kind
 
 Names = dict[str, tuple[str, bool]]
 """The authors' name -> our name, and whether to transpose the array."""
@@ -146,8 +146,7 @@ def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, 
     Raises:
       ValueError: If the released code lacks a setting or no model has these parameters; lists all mismatches.
     """
-    if not isinstance(config, FOLNetConfig):
-        raise ValueError(f"config: got a {type(config).__name__}, expected a FOLNetConfig")
+    config = check_kind(config, FOLNetConfig)
     table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
     heads = [head for head, name in OURS.items() if name in table]
     model = _class_with(heads, np.shape(table.get("classifier.weight", ()))[-1:], config.num_labels)

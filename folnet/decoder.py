@@ -26,7 +26,7 @@ from folnet.linear import Linear
 from folnet.model import check_text, deduced, diagonal_link, linked_back, optional, segments
 from folnet.outputs import Kernels, ModelOutput
 from folnet.pretrained import Pretrained
-from folnet.settings import ModelConfig
+from folnet.settings import check_kind
 
 
 @struct.dataclass
@@ -69,7 +69,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
     config: FOLNetConfig
 
     def setup(self):
-        check_config(self.config)
+        check_kind(self.config, FOLNetConfig)
         self.embeddings = Embeddings(self.config)
         self.reasoner = DecoderReasoner(self.config)
         self.diagonal = diagonal_link(self.config)
@@ -155,14 +155,6 @@ class FOLNetDecoder(nn.Module, Pretrained):
         )
         states, premises = self.reasoner(unary, relation, mask, None, deterministic)
         return linked_back(self.diagonal, *states[-1], 0), states, premises, mask
-
-
-def check_config(config: ModelConfig) -> None:
-    """Raises ValueError unless these are settings of a FOLNet, the only model with these decoders."""
-    if not isinstance(config, FOLNetConfig):
-        raise ValueError(
-            f"config: got {config!r}, expected a FOLNetConfig (only a FOLNet has these decoders)"
-        )
 
 
 def base_atoms(

@@ -24,6 +24,8 @@ Axis letters: B batch; I tokens of the input; T tokens of the target; C columns,
 D2 relations.
 """
 
+import functools
+
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -99,9 +101,9 @@ class FOLNetTargetDecoder(nn.Module):
             types=jnp.pad(jnp.full((batch, inputs), OTHER_TEXT, jnp.int32), after),
             seen=jnp.pad(encoded.real, after),
         )
-        none = jnp.zeros(batch, jnp.int32)
+        none = functools.partial(jnp.zeros, batch, jnp.int32)  # one array each, so that both can be donated
         kept = tuple(premise.with_room(inputs + capacity) for premise in read)
-        return DecodingState(kept, columns, jnp.int32(inputs), none, none)
+        return DecodingState(kept, columns, jnp.int32(inputs), none(), none())
 
     def step(
         self, embeddings: Embeddings, token: Int[Array, "B"], state: DecodingState

@@ -35,7 +35,7 @@ class Generated:
 
     Attributes:
       sequences: the prompt or start token, the generated tokens, then padding. Prompts that are padded on the
-        left stay so.
+        left stay so. In the prompt's dtype, or in int32 if it is too narrow for the vocabulary.
       lengths: number of tokens without padding, including an end token.
       scores: of a beam search: log-probability of the new tokens, divided by the length penalty.
     """
@@ -223,7 +223,7 @@ def _generate(model, params, input_ids, types, lengths, prefix_lengths, key, *, 
     ends = lengths + made
     sequences = jnp.where(places < lengths[:, None], old, new)
     sequences = jnp.where(places < ends[:, None], sequences, how.ends.pad)
-    return Generated(sequences.astype(input_ids.dtype), ends, scores)
+    return Generated(decoding.as_words(sequences, input_ids, model.config.vocab_size), ends, scores)
 
 
 def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
@@ -268,7 +268,7 @@ def _generate_from(model, params, input_ids, token_type_ids, real, key, *, start
 
     tokens, made, scores = _found(step, repeated(state, how.beams), key, how, last=first)
     sequences = jnp.concatenate((repeated(first, how.texts)[:, None], tokens), axis=1)
-    return Generated(sequences.astype(input_ids.dtype), 1 + made, scores)
+    return Generated(decoding.as_words(sequences, input_ids, model.config.vocab_size), 1 + made, scores)
 
 
 def _lengths(attention_mask: Any, batch: int, length: int) -> tuple[Int[Array, "B"], Int[Array, "B"] | None]:
@@ -283,7 +283,7 @@ def _lengths(attention_mask: Any, batch: int, length: int) -> tuple[Int[Array, "
     lengths, before = real.sum(axis=1), jnp.argmax(real, axis=1)
     if isinstance(attention_mask, jax.core.Tracer):
         return lengths, before
-    host = jax.device_get(real)
+    host = np.asarray(attention_mask, bool)  # also where `real` is traced with the rest
     wrong = ((host[:, 1:] & ~host[:, :-1]).sum(axis=1) + host[:, 0] != 1).nonzero()[0]
     if len(wrong):
         raise ValueError(

@@ -10,6 +10,7 @@ can replace a Transformer (Appendix A.4).
 Axis letters: B batch; N choices; T tokens; M masked tokens; D1 properties; V vocabulary; C classes.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -272,7 +273,7 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
 
     def __call__(
         self,
-        input_ids: Int[Array, "B N T"],
+        input_ids: Int[Array, "B N T"] | None = None,
         token_type_ids: Int[Array, "B N T"] | None = None,
         attention_mask: Bool[Array, "B N T"] | Int[Array, "B N T"] | None = None,
         deterministic: bool = True,
@@ -287,21 +288,23 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         """
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
         given |= {name: requests.pop(name) for name in ATOMS if name in requests}
-        batch, choices = jnp.shape(input_ids)[:2]
+        first = "input_ids" if input_ids is not None else "inputs_embeds"
+        leading = () if (array := given.get(first)) is None else jnp.shape(array)[:2]
         for name, array in given.items():
-            if array is not None and (jnp.ndim(array) < 3 or jnp.shape(array)[:2] != (batch, choices)):
+            if leading and array is not None and (jnp.ndim(array) < 3 or jnp.shape(array)[:2] != leading):
                 axes = "[B, N, T, ...]" if name in ATOMS else "[B, N, T]"
-                like = "" if name == "input_ids" else ", as in input_ids"
+                like = "" if name == first else f", as in {first}"
                 raise ValueError(
                     f"{name}: got shape {jnp.shape(array)}, expected {axes} with N choices{like}"
                 )
+        rows = math.prod(leading)
         flat: dict[str, Any] = {
-            name: None if array is None else array.reshape(batch * choices, *array.shape[2:])
+            name: array.reshape(rows, *array.shape[2:]) if leading and array is not None else array
             for name, array in given.items()
         }
         out = self.folnet(**flat, deterministic=deterministic, **requests)
         scores = self.classifier(self.dropout(out.pooler_output, deterministic=deterministic))
-        output = MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
+        output = MultipleChoiceOutput(_logits(scores.reshape(leading)))
         return self._with_loss(output, out, {"labels": labels})
 
 

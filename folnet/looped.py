@@ -20,6 +20,7 @@ from folnet.embeddings import Embeddings
 from folnet.layers import Reasoner
 from folnet.linear import table
 from folnet.model import encoder_arguments
+from folnet.settings import check_kind
 from kernels.normalization import normalize
 
 
@@ -40,6 +41,7 @@ class LoopedFOLNet(nn.Module):
     injection: float = 0.0
 
     def setup(self):
+        check_kind(self.config, FOLNetConfig)
         if self.config.diagonal_link:
             raise ValueError("diagonal_link: got True, expected False in a LoopedFOLNet")
         if self.injection < 0:

@@ -21,7 +21,7 @@ from folnet.layers import BINARY_AXES, UNARY_AXES, Reasoner
 from folnet.linear import Linear
 from folnet.outputs import Kernels, ModelOutput
 from folnet.pretrained import Pretrained
-from folnet.settings import ModelConfig
+from folnet.settings import ModelConfig, check_kind
 
 
 @struct.dataclass
@@ -53,6 +53,7 @@ class FOLNet(nn.Module, Pretrained):
     config: FOLNetConfig
 
     def setup(self):
+        check_kind(self.config, FOLNetConfig)
         self.embeddings = Embeddings(self.config)
         self.reasoner = Reasoner(self.config)
         self.pooler = Linear(self.config, self.config.hidden_size, self.config.hidden_size)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from folnet.settings import ProblemType
 
@@ -64,6 +64,7 @@ def cross_entropy(logits: Float[Array, "*B C"], labels: Int[Array, "*B"]) -> Los
             "its last axis"
         )
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    labels = wide(labels)
     real = is_real(labels)
     labels = jnp.where(real, labels, 0)
     right = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
@@ -169,8 +170,16 @@ def check_labels(name: str, labels: Int[Array, "*B"], classes: int) -> None:
     _check_values(name, values, (values >= 0) & (values < classes), f"0 to {classes - 1}")
 
 
-def is_real(labels: Int[Array, "*B"]) -> Bool[Array, "*B"]:
+def wide(labels: Shaped[Array, "*B"]) -> Shaped[Array, "*B"]:
+    """Returns integers of at least 32 bits, since in narrow ones the ignored labels may wrap round."""
+    labels = jnp.asarray(labels)
+    narrow = jnp.issubdtype(labels.dtype, jnp.integer) and labels.dtype.itemsize < 4
+    return labels.astype(jnp.int32) if narrow else labels
+
+
+def is_real(labels: Shaped[Array, "*B"]) -> Bool[Array, "*B"]:
     """Returns where labels are not to be ignored."""
+    labels = wide(labels)
     return (labels != IGNORED[0]) & (labels != IGNORED[1])
 
 

@@ -162,6 +162,8 @@ def cjoin(
     _check("bsha,bsxa", kernel_logits=kernel_logits, premise=premise)
     batch, _, rows, columns = premise.shape
     mask = checks.mask(mask, (batch, 1, rows, columns), "[B, 1, X, A]")
+    if not rows:
+        mask = None  # of nothing
     if mask is None or mask.shape[2] == 1:
         return _mix("bsha,bsxa->bxsh", kernel_logits, premise, mask, dropout)
     return _cjoin_by_rows(kernel_logits, premise, mask, dropout)

@@ -145,7 +145,8 @@ class Pretrained:
             table = safetensors.numpy.load_file(path)
         if architecture != cls.__name__:
             table = parameters.adapted(table, parameters.shapes(model))
-            if architecture:  # several classes have a head of this name, each for another purpose
+            # Several classes have a head of this name, each for another purpose.
+            if architecture and architecture not in folders.family(cls):
                 table = {name: array for name, array in table.items() if not name.startswith("classifier.")}
         return model, parameters.filled(model, table, str(path), key=key)
 

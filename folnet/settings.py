@@ -126,6 +126,13 @@ class ModelConfig:
         return cls(**fields)
 
 
+def check_kind[C: ModelConfig](config: object, kind: type[C]) -> C:
+    """Returns a model's settings; raises ValueError unless they are of its kind."""
+    if not isinstance(config, kind):
+        raise ValueError(f"config: got a {type(config).__name__}, expected a {kind.__name__}")
+    return config
+
+
 def misfit(name: str, value: object, expected: str) -> ValueError:
     """Returns the error for a field that does not fit."""
     return ValueError(f"{name}: got {value!r}, expected {expected}")

@@ -16,13 +16,14 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from folnet.configuration import FOLNetConfig
-from folnet.decoder import DecodingState, FOLNetDecoder, check_config
+from folnet.decoder import DecodingState, FOLNetDecoder
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
 from folnet.model import FOLNet, check_text, deduced, optional
-from folnet.objective import check_labels, cross_entropy
+from folnet.objective import IGNORED, check_labels, cross_entropy, wide
 from folnet.outputs import HeadOutput, Kernels, ModelOutput
 from folnet.pretrained import Pretrained
+from folnet.settings import check_kind
 
 
 @struct.dataclass
@@ -77,11 +78,12 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
         """Returns logits of the next word after each token; arguments are those of `FOLNetDecoder`.
 
         With `labels`, such as `input_ids`, the output also has the mean loss of each word given those before
-        it. Labels -1 and -100 do not count: padding and the words of a prefix.
+        it. Labels -1 and -100 do not count: padding and the words of a prefix. Nor does what follows padding:
+        a text's first word, which no word is before.
         """
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **options)
         logits = self.folnet.embeddings.logits(out.last_hidden_state)
-        loss = None if labels is None else _loss(self.config, logits[:, :-1], labels, 1)
+        loss = None if labels is None else _loss(self.config, logits[:, :-1], labels, 1, attention_mask)
         return CausalLMOutput(logits, loss=loss, **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
@@ -112,7 +114,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
 
     def setup(self):
         """Creates both; the encoder's word table also serves the decoder and the head."""
-        check_config(self.config)
+        check_kind(self.config, FOLNetConfig)
         self.folnet = FOLNet(self.config)
         self.decoder = FOLNetTargetDecoder(self.config)
 
@@ -239,10 +241,18 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
             )
 
 
-def _loss(config: FOLNetConfig, logits: Float[Array, "B M V"], labels: Any, start: int) -> Float[Array, ""]:
-    """Returns the mean loss of all labels from `start`; raises ValueError if they do not fit."""
+def _loss(
+    config: FOLNetConfig, logits: Float[Array, "B M V"], labels: Any, start: int, mask: Any = None
+) -> Float[Array, ""]:
+    """Returns the mean loss of all labels from `start`, by the logits of real tokens.
+
+    Raises ValueError if the labels do not fit.
+    """
     labels, (batch, count) = jnp.asarray(labels), logits.shape[:2]
     if labels.shape != (batch, count + start):
         raise ValueError(f"labels: got shape {labels.shape}, expected {(batch, count + start)}")
     check_labels("labels", labels, config.vocab_size)
-    return cross_entropy(logits, labels[:, start:]).mean
+    labels = wide(labels[:, start:])
+    if mask is not None:
+        labels = jnp.where(jnp.asarray(mask, bool)[:, :count], labels, IGNORED[0])
+    return cross_entropy(logits, labels).mean

@@ -141,6 +141,8 @@ class WordPieceTokenizer:
         if not closes:
             # Of BERT's own class, `transformers` would close them whatever tokenizer.json says.
             settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"}
+            # `transformers` generates from all that a tokenizer returns; such a model then reads no segments.
+            settings |= {"model_input_names": ["input_ids", "attention_mask"]}
             whole.post_processor = tokenizers.processors.TemplateProcessing(
                 f"{CLS} $A", special_tokens=[begin]
             )

@@ -26,7 +26,7 @@ from folnet.layers import UNARY_AXES, rematerialized
 from folnet.linear import Linear, table
 from folnet.model import FOLNet, FOLNetOutput, encoder_arguments
 from folnet.pretrained import Pretrained
-from folnet.settings import ModelConfig
+from folnet.settings import ModelConfig, check_kind
 from folnet.transformer_attention import SelfAttention
 from folnet.transformer_configuration import TransformerConfig
 
@@ -111,6 +111,7 @@ class Transformer(nn.Module, Pretrained):
 
     def setup(self):
         config = self.config
+        check_kind(config, TransformerConfig)
         self.embeddings = TransformerEmbeddings(config)
         heads = config.num_attention_heads
         buckets = config.relative_attention_num_buckets if config.relative_position == "t5" else 0

@@ -119,9 +119,11 @@ def search(
       Symbols with padding after their end, and their number with the end.
 
     Raises:
-      ValueError: If `sampling` is given without a key, or not one of `last` and `logits`.
+      ValueError: If `sampling` is given without a key, or not one of `last` and `logits`, or `most` is less
+        than 1.
     """
     check_key(sampling, key)
+    _check_most(most)
 
     def write(rows, logits, count):
         ended, tokens, made = rows
@@ -204,8 +206,9 @@ def search_beams(
       allowed: which symbols may follow, for rows of B * K hypotheses; None for all.
 
     Raises:
-      ValueError: If not one of `last` and `logits` is given.
+      ValueError: If not one of `last` and `logits` is given, or `most` is less than 1.
     """
+    _check_most(most)
     first = _one_of(last, logits)
     batch, beams = first.shape[:2]
     follow = jax.vmap(lambda x, parents: x[parents])
@@ -217,7 +220,9 @@ def search_beams(
         if allowed is not None:
             may = allowed(tokens.reshape(batch * beams, most), count).reshape(logits.shape)
             logits = jnp.where(may, logits, -jnp.inf)
-        only_pad = jnp.where(jnp.arange(vocab) == ends.pad, 0.0, -jnp.inf)[None, None]
+        # What has ended continues in one way, whose place is that of the padding if this is a word.
+        place = ends.pad if 0 <= ends.pad < vocab else 0
+        only_pad = jnp.where(jnp.arange(vocab) == place, 0.0, -jnp.inf)[None, None]
         gain = jnp.where(ended[..., None], only_pad, jax.nn.log_softmax(logits))
         candidates = total[..., None] + gain
         lengths = jnp.where(ended, lengths, count + 1)
@@ -227,6 +232,7 @@ def search_beams(
         tokens, ended, lengths, state = jax.tree.map(
             lambda x: follow(x, parents) if jnp.ndim(x) else x, (tokens, ended, lengths, state)
         )
+        chosen = jnp.where(ended, ends.pad, chosen)
         tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[..., None], count, axis=2)
         total = jnp.take_along_axis(candidates.reshape(batch, beams * vocab), best, axis=1)
         return chosen, (ended | ends(tokens, count + 1), tokens, total, lengths), state
@@ -258,6 +264,12 @@ def check_key(sampling: Sampling | None, key: jax.Array | None) -> None:
         raise ValueError("key: got None, expected a key (sampling is given)")
 
 
+def as_words(tokens: Int[Array, "*R M"], prompt: Int[Array, "..."], vocab_size: int) -> Int[Array, "*R M"]:
+    """Returns tokens in the prompt's dtype, or in int32 if the vocabulary does not fit into it."""
+    fits = jnp.iinfo(prompt.dtype).max >= vocab_size - 1
+    return tokens.astype(prompt.dtype if fits else jnp.int32)
+
+
 def _one_of(last: Array | None, logits: Array | None) -> Array:
     """Returns the one that is given; raises ValueError if both or none are."""
     if last is not None and logits is None:
@@ -265,6 +277,12 @@ def _one_of(last: Array | None, logits: Array | None) -> Array:
     if logits is None or last is not None:
         raise ValueError(f"last, logits: got {'both' if last is not None else 'none'}, expected one of them")
     return logits
+
+
+def _check_most(most: int) -> None:
+    """Raises ValueError if no symbol is to be found."""
+    if most < 1:
+        raise ValueError(f"most: got {most}, expected at least 1")
 
 
 def _unfinished(most: int) -> Callable[[tuple[Any, ...]], Bool[Array, ""]]:

@@ -35,6 +35,19 @@ def write(
     write_whole(Path(directory) / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
 
+def kinds(cls: type[Any]) -> dict[str, type[Any]]:
+    """Returns a class and all classes derived from it, by name; of one name a base, or else the newest."""
+    found = {cls.__name__: cls}
+    for derived in cls.__subclasses__():
+        found |= kinds(derived)
+    return found | {cls.__name__: cls}
+
+
+def family(cls: type[Any]) -> frozenset[str]:
+    """Returns the names of a class, of those that it derives from, and of those derived from it."""
+    return frozenset(kinds(cls)) | {base.__name__ for base in cls.__mro__}
+
+
 def read(
     directory: str | os.PathLike[str], model_types: Collection[str], what: str
 ) -> tuple[str, str, dict[str, Any]]:

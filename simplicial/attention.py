@@ -97,7 +97,7 @@ def attend_to_pairs(
     if key1.ndim > 3:
         return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask, **options)
     if mask is not None:
-        mask = jnp.broadcast_to(mask, (*batch, m, m)).reshape(-1, m, m)
+        mask = jnp.broadcast_to(mask, (*batch, m, m)).reshape(math.prod(batch), m, m)
     query = query.reshape(-1, *query.shape[-2:])
     out = two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask, **options)
     return out.reshape(*batch, *out.shape[1:])
@@ -116,7 +116,7 @@ def pair_weights(
     batch, n, m = query.shape[:-3], query.shape[-3], key1.shape[-3]
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     spread = (jnp.broadcast_to(x, (*batch, *x.shape[-3:])) for x in (query, key1, key2))
-    flat = (x.reshape(-1, *x.shape[-3:]).astype(dtype) for x in spread)
+    flat = (x.reshape(math.prod(batch), *x.shape[-3:]).astype(dtype) for x in spread)
     logits = reference.logits(reference.Config(logit, scale), *flat)
     logits = logits.reshape(*batch, *logits.shape[1:-2], m * m)
     if mask is not None:

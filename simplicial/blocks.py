@@ -16,7 +16,7 @@ from flax import linen as nn
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from kernels import Logit
+from kernels import Logit, checks
 from kernels.normalization import LayerNorm
 from simplicial.attention import (
     OneSimplicialAttention,
@@ -74,6 +74,7 @@ class RelationalBlock(nn.Module):
     ) -> Float[Array, "*B N V"]:
         """Returns updated entities. Masks and errors are as in `SimplicialBlock`."""
         check_entities("entities", entities, self.feed_forward.features)
+        entity_mask = checks.mask(entity_mask, entities.shape[:-1], "[..., N]", "entity_mask")
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         normed = LayerNorm(name="input_norm", **types)(entities)
         attended = self.attention(normed, context_mask=entity_mask, mask=mask)
@@ -126,6 +127,8 @@ class SimplicialBlock(nn.Module):
         """
         check_entities("entities", entities, self.feed_forward.features)
         check_context("virtual", virtual, "entities", entities)
+        pairs = (*entities.shape[:-1], *virtual.shape[-2:-1] * 2)
+        pair_mask = checks.mask(pair_mask, pairs, "[..., N, M, M]", "pair_mask")
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         input_norm, pair_norm, output_norm = (
             LayerNorm(name=name, **types) for name in ("input_norm", "pair_norm", "output_norm")

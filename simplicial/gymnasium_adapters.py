@@ -221,13 +221,17 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         """
         if options:
             raise ValueError(f"options: got {sorted(options)}, expected none")
-        if not isinstance(seed, Sequence):
+        one_each = isinstance(seed, Sequence)
+        if not one_each:
             super().reset(seed=seed)
             first = int(self.np_random.integers(2**32)) if seed is None else seed
             seed = range(first, first + self.num_envs)
         if len(seed) != self.num_envs:
             raise ValueError(f"seed: got {len(seed)} numbers, expected {self.num_envs}, one per environment")
-        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seed], np.uint32))
+        words = [s % 2**32 for s in seed]
+        if one_each:
+            self.np_random = np.random.default_rng(words)  # of a later reset without a seed
+        self._carry, observations, puzzles = self._reset(np.asarray(words, np.uint32))
         return np.array(observations), self._puzzle_infos(puzzles, np.ones(self.num_envs, bool))
 
     def step(

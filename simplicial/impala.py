@@ -18,6 +18,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from kernels.softmax import MASKED
 from simplicial.rollout import PolicyOutput, Trajectories, at_least_float32
 
 
@@ -180,7 +181,9 @@ def loss(
         ValueError: shapes do not match, or there are fewer than two steps.
     """
     _check_batch(logits, value, trajectories)
-    log_policy = jax.nn.log_softmax(at_least_float32(logits[:, :-1]))
+    taught = at_least_float32(logits[:, :-1])
+    taught = jnp.where(jnp.isneginf(taught), MASKED, taught)  # finite, so that 0 log 0 is 0 in the entropy
+    log_policy = jax.nn.log_softmax(taught)
     log_behaviour = jax.nn.log_softmax(at_least_float32(trajectories.logits[:, :-1]))
     value = at_least_float32(value)
     seen = jax.tree.map(lambda leaf: leaf[:, :-1], trajectories)
@@ -188,7 +191,7 @@ def loss(
     chosen = seen.action[..., None]
     log_probability = jnp.take_along_axis(log_policy, chosen, axis=-1)[..., 0]
     log_ratio = log_probability - jnp.take_along_axis(log_behaviour, chosen, axis=-1)[..., 0]
-    valid = ~seen.truncated
+    valid = ~seen.truncated.astype(bool)
     trace = v_trace(
         log_ratio,
         jnp.where(seen.terminated, 0, discount).astype(value.dtype),

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from kernels import MASKED, checks, masked_softmax, trilinear_attention
 from kernels.arrays import einsum
@@ -314,8 +314,10 @@ class SimplicialDecoder(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, tokens: Int[Array, "*B N"]) -> Float[Array, "*B N A"]:
+    def __call__(self, tokens: Integer[Array, "*B N"]) -> Float[Array, "*B N A"]:
         """Returns for each position the logits of the next token; `decode` as in `TrilinearAttention`.
+
+        Tokens that are not 0 to A - 1, negative ones too, give NaN.
 
         Raises:
           ValueError: a field is out of range, or `tokens` are no integers.
@@ -331,7 +333,10 @@ class SimplicialDecoder(nn.Module):
         windows = {"window1": self.window1, "window2": self.window2, "logit": self.logit}
         shared = {**heads, "decode": self.decode, **unbound}
         embedding = nn.Embed(self.vocab_size, self.features, name="embedding", **types)
+        tokens = jnp.asarray(tokens, jnp.int32)  # narrow types may lack `vocab_size`
+        known = (tokens >= 0) & (tokens < self.vocab_size)
         x = embedding(tokens)
+        x = jnp.where(known[..., None], x, jnp.nan)
         for i in range(1, self.num_layers + 1):
             simplicial = self.every and i % self.every == 0
             attention = TrilinearAttention(**windows, **shared) if simplicial else RotaryAttention(**shared)

@@ -118,9 +118,12 @@ class Learner:
         batch = self.environments // self.groups
         keys, for_environments = jnp.moveaxis(jax.random.split(key, (self.groups, 2)), 1, 0)
         start = functools.partial(rollout.start, self.environment, batch=batch)
-        return LearnerState(
-            params, self.optimizer.init(params), jax.vmap(start)(for_environments), keys, jnp.int32(0)
+        # Copies, since `program` donates the state, in which an optimizer may keep the parameters.
+        params, opt_state = jax.tree.map(
+            lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf,
+            (params, self.optimizer.init(params)),
         )
+        return LearnerState(params, opt_state, jax.vmap(start)(for_environments), keys, jnp.int32(0))
 
     def iterate(self, state: LearnerState, axis_name: str | None = None) -> tuple[LearnerState, Report]:
         """Acts once in all environments and learns from every step.

@@ -48,7 +48,8 @@ def greedy_decode(
         is the same.
 
     Returns:
-      Answers in the source's dtype: the start symbol first, padding after the end.
+      Answers in the source's dtype, or in int32 if that is too narrow for the vocabulary: the start symbol
+      first, padding after the end.
 
     Raises:
       ValueError: `source` has the wrong shape or dtype, a number or (outside of `jax.jit`) an id is out of
@@ -70,7 +71,7 @@ def _greedy_decode(model, params, source, *, max_length, start, end, cache):
 
     ends = _ends(end, model.pad)
     tokens, _ = decoding.search(of_rows, state, last=first, most=max_length, ends=ends)
-    return jnp.concatenate((first[:, None], tokens), axis=1).astype(source.dtype)
+    return decoding.as_words(jnp.concatenate((first[:, None], tokens), axis=1), source, model.vocab_size)
 
 
 def _ends(end: int, pad: int) -> decoding.Ends:
@@ -158,4 +159,4 @@ def _beam_search(model, params, source, *, max_length, start, end, beams, length
     found = decoding.search_beams(step, state, last=first, **how)
     first = jnp.where(jnp.isneginf(found.log_probabilities), model.pad, first)
     tokens = jnp.concatenate((first[..., None], found.tokens), axis=2)
-    return found._replace(tokens=tokens.astype(source.dtype))
+    return found._replace(tokens=decoding.as_words(tokens, source, model.vocab_size))

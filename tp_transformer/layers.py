@@ -87,6 +87,7 @@ class Embedding(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B T I"]:
         """Computes z_t,0 of symbols at positions whose sinusoids are given."""
+        tokens = tokens.astype(jnp.promote_types(tokens.dtype, jnp.int32))  # narrower may lack `vocab_size`
         # Full precision: by default a TPU or GPU would round a float32 table to fewer bits.
         one_hot = jax.nn.one_hot(tokens.reshape(-1), self.vocab_size, dtype=self.tokens.dtype)
         rows = jnp.matmul(one_hot, self.tokens, precision=jax.lax.Precision.HIGHEST)

@@ -7,6 +7,7 @@ Axis letters: B batch, S source and T target positions, L capacity of a cache, K
 features, V vocabulary, H heads, D features of a head.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, cast, get_args
 
@@ -137,7 +138,7 @@ class EncoderDecoder(Pretrained, nn.Module):
         self,
         target: Int[Array, "B T"],
         encoded: Float[Array, "B S I"],
-        source_mask: Bool[Array, "B S"],
+        source_mask: Bool[Array, "#B #S"] | Bool[Array, "#S"],
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
@@ -148,6 +149,7 @@ class EncoderDecoder(Pretrained, nn.Module):
                 f"target: got shape {target.shape}, expected a batch of {encoded.shape[0]}, as in source"
             )
         checks.mask(source_mask, encoded.shape[:2], "[B, S]", "source_mask")
+        source_mask = jnp.broadcast_to(source_mask, encoded.shape[:2])
         cells = self._embed(target, deterministic)
         for layer in self.decoder:
             cells = layer(cells, encoded, source_mask, deterministic)
@@ -165,8 +167,9 @@ class EncoderDecoder(Pretrained, nn.Module):
     def empty_past(self, batch: int, hypotheses: int, length: int) -> tuple[KeysAndValues, ...]:
         """Returns an empty cache for every layer, of shape [batch, hypotheses, H, length, D]."""
         shape = (batch, hypotheses, self.num_heads, length, self.features // self.num_heads)
-        empty = jnp.zeros(shape, self.dtype or self.param_dtype)
-        return (KeysAndValues(empty, empty),) * self.num_layers
+        # Arrays of their own, so that a caller can donate them.
+        empty = functools.partial(jnp.zeros, shape, self.dtype or self.param_dtype)
+        return tuple(KeysAndValues(empty(), empty()) for _ in range(self.num_layers))
 
     def step(
         self,

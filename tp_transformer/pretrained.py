@@ -143,7 +143,7 @@ class Pretrained:
             listed.
         """
         directory = hub.directory_of(directory, revision)
-        kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
+        kinds = folders.kinds(cls)
         _, architecture, fields = folders.read(directory, (MODEL_TYPE,), "a TP-Transformer or Transformer")
         config, path = Path(directory) / folders.CONFIG_FILE, Path(directory) / folders.WEIGHTS_FILE
         if architecture not in kinds:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from experiments.baselines import checks
 from experiments.baselines.layers import (
+    Dense,
     Norm,
     Stack,
     attention_weights,
@@ -75,7 +76,7 @@ class TriangularAttention(nn.Module):
         names = ("query", "key", "value1", "value2")
         query, key, value1, value2 = project_heads(edges, self.num_heads, *names, **types)
         mixed = triangular_attend(query, key, value1, value2, mask)
-        return nn.Dense(edges.shape[-1], name="output", **types)(join_heads(mixed))
+        return Dense(edges.shape[-1], name="output", **types)(join_heads(mixed))
 
 
 class EdgeTransformer(nn.Module):
@@ -165,7 +166,6 @@ class EdgeEmbedding(nn.Module):
         checks.floats("nodes", nodes, "B N I")
         checks.shape("nodes", nodes, "B N I", (batch, length, nodes.shape[-1]))
         source, target = (
-            nn.Dense(self.features, use_bias=False, name=name, **types)(nodes)
-            for name in ("source", "target")
+            Dense(self.features, use_bias=False, name=name, **types)(nodes) for name in ("source", "target")
         )
         return edges + source[:, :, None] + target[:, None]

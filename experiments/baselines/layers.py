@@ -24,6 +24,19 @@ def split_heads(x: Float[Array, "*B HK"], num_heads: int) -> Float[Array, "*B H 
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
 
 
+class Dense(nn.Dense):
+    """`flax.linen.Dense` as one product of all rows.
+
+    With leading axes kept apart the values would be the same, but a gradient would sum over several axes,
+    which takes a Transformer on CPUs 1.2 to 1.4 times as long.
+    """
+
+    def __call__(self, inputs: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        """Maps the last axis to `features` outputs."""
+        rows = super().__call__(inputs.reshape(-1, inputs.shape[-1]))
+        return rows.reshape(*inputs.shape[:-1], self.features)
+
+
 def project_heads(
     inputs: Float[Array, "*B D"], num_heads: int, *names: str, **types: Any
 ) -> tuple[Float[Array, "*B H K"], ...]:
@@ -32,7 +45,7 @@ def project_heads(
     For use in a compact method; `types` are the dtypes of `flax.linen.Dense`.
     """
     return tuple(
-        split_heads(nn.Dense(inputs.shape[-1], name=name, **types)(inputs), num_heads) for name in names
+        split_heads(Dense(inputs.shape[-1], name=name, **types)(inputs), num_heads) for name in names
     )
 
 
@@ -95,8 +108,8 @@ class FeedForward(nn.Module):
     def __call__(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """Transforms each vector on its own."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        hidden = nn.relu(nn.Dense(self.hidden, name="hidden", **types)(inputs))
-        return nn.Dense(inputs.shape[-1], name="output", **types)(hidden)
+        hidden = nn.relu(Dense(self.hidden, name="hidden", **types)(inputs))
+        return Dense(inputs.shape[-1], name="output", **types)(hidden)
 
 
 class Layer(nn.Module):

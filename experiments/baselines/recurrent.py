@@ -12,7 +12,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
 from experiments.baselines import checks
-from experiments.baselines.layers import Norm, Stack
+from experiments.baselines.layers import Dense, Norm, Stack
 
 
 def run_cell(
@@ -72,9 +72,7 @@ class Recurrence(nn.Module):
     ) -> Float[Array, "B N D"]:
         """Returns the outputs after each position; masked positions do not change the cell's state."""
         outputs = run_cell(self.cell, inputs, mask, self.unroll)
-        return nn.Dense(inputs.shape[-1], dtype=self.dtype, param_dtype=self.param_dtype, name="output")(
-            outputs
-        )
+        return Dense(inputs.shape[-1], dtype=self.dtype, param_dtype=self.param_dtype, name="output")(outputs)
 
 
 class RecurrentEncoder(nn.Module):
@@ -131,7 +129,7 @@ class RecurrentEncoder(nn.Module):
         for i in range(self.num_layers):
             cell = self.cell.copy(name=f"cell_{i}")
             states = run_cell(cell, states, mask, self.unroll)
-        return nn.Dense(inputs.shape[-1], name="output", **types)(states)
+        return Dense(inputs.shape[-1], name="output", **types)(states)
 
 
 def LSTM(features: int, num_layers: int = 1, unroll: int = 1, dtype: Dtype | None = None) -> RecurrentEncoder:

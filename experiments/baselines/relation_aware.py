@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from experiments.baselines import checks
 from experiments.baselines.layers import (
+    Dense,
     Norm,
     Stack,
     attention_weights,
@@ -82,7 +83,7 @@ class RelationAwareAttention(nn.Module):
             for name in ("relation_keys", "relation_values")
         )
         mixed = relation_aware_attend(query, key, value, relations.astype(value.dtype), keys, values, mask)
-        return nn.Dense(features, name="output", **types)(join_heads(mixed))
+        return Dense(features, name="output", **types)(join_heads(mixed))
 
 
 class RelationAwareTransformer(nn.Module):

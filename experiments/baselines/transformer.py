@@ -13,7 +13,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
 from experiments.baselines import checks
-from experiments.baselines.layers import Norm, Stack, attend, join_heads, project_heads
+from experiments.baselines.layers import Dense, Norm, Stack, attend, join_heads, project_heads
 from folnet.positions import t5_buckets
 
 Positions = Literal["none", "rotary", "learned", "t5"]
@@ -66,7 +66,7 @@ class SelfAttention(nn.Module):
         if self.rotary:
             query, key = rotate(query), rotate(key)
         mixed = attend(query, key, value, mask, bias)
-        return nn.Dense(inputs.shape[-1], name="output", **types)(join_heads(mixed))
+        return Dense(inputs.shape[-1], name="output", **types)(join_heads(mixed))
 
 
 class Transformer(nn.Module):

@@ -169,7 +169,8 @@ class Config(RestartsConfig):
         marks_cost: weight of the losses of what comes next and of which boxes are traps; 0 for none.
         matrix_lr: learning rate of Muon for matrices; 0 for Adam alone.
         exchange_places: whether boxes and keys exchange places before every state.
-        held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them.
+        held_out: types of puzzles, by name such as "3-1-5", that are practised without learning from them;
+            () with rewards.
         decay_steps: number of iterations after which the learning rates have fallen to a hundredth; 0 for
             constant ones, -1 for those of the run.
         first: preset of a run whose weights this one starts from. That run has this one's agent, board and
@@ -250,7 +251,11 @@ class Config(RestartsConfig):
                 raise ValueError(f"first: got {self.first!r}, expected '' with init_from={self.init_from!r}")
             self.first_config().validate()
         if self.learn_from == "demonstrations":
-            self.practice()
+            boxworld.puzzles(self.practice())
+        elif self.held_out:
+            raise ValueError(
+                f"held_out: got {self.held_out}, expected () with learn_from={self.learn_from!r}"
+            )
         jax.eval_shape(self.init_params, jax.random.key(0))
 
     def cpu_devices(self, cores: int, parts: int) -> int:

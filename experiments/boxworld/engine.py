@@ -107,7 +107,8 @@ class Impala:
         self.config, self.mesh = config, mesh_lib.Layout().mesh()
         parts = max(1, config.accumulate)  # 0 is not chosen yet: see `runtime.chunks.resolved`
         board = config.board.make()
-        self.puzzles = boxworld.puzzles(board)
+        # What the tally counts: episodes of imitation are drawn from boards of their own.
+        self.puzzles = boxworld.puzzles(config.practice() if config.learn_from == "demonstrations" else board)
         self.learner = Learner(
             **_method(config, board),
             environments=config.environments,

@@ -284,7 +284,11 @@ def _rate_line(axes: Axes, puzzle: Sequence[int], steps, share, low, high) -> No
     colour, dash, label = "#777777", ":", "no bridge"
     if lock:
         place = key - length - 1
-        colour, dash, label = plots.COLOURS[place], ("-", "--", "-.")[place % 3], type_label(puzzle)
+        colour, dash, label = (
+            plots.COLOURS[place % len(plots.COLOURS)],
+            ("-", "--", "-.")[place % 3],
+            type_label(puzzle),
+        )
     axes.plot(steps, share, dash, color=colour, label=label, marker="o" if len(steps) <= 12 else None)
     axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 

@@ -4,9 +4,12 @@ Their config does not say which tokens begin and end a text. As for encoders, a 
 is also the decoder's start token, and ends with [SEP].
 """
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
 
 from experiments.exporting.encoders import LONGEST_BY_DEFAULT, text_of
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output
@@ -17,6 +20,37 @@ from folnet.tokenization import WordPieceTokenizer
 WRITERS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (FOLNetForCausalLM, FOLNetForConditionalGeneration)
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The constraint that models write words of their vocabulary, and no [PAD], [CLS] or [MASK].
+
+    Attributes:
+        rows: V, the number of rows of the word table, which has more than the vocabulary has words.
+        words: this number of words.
+        without: the ids that are not written.
+    """
+
+    rows: int
+    words: int
+    without: tuple[int, ...]
+
+    @property
+    def never(self) -> list[int]:
+        """The ids of all rows that are not written."""
+        return sorted({*self.without, *range(self.words, self.rows)})
+
+    def __call__(self, tokens: Int[Array, "R M"], count: Int[Array, ""]) -> Bool[Array, "R V"]:
+        """Returns the words that may follow, the same ones everywhere; see `kernels.decoding.Allowed`."""
+        allowed = ~np.isin(np.arange(self.rows), self.never)
+        return jnp.broadcast_to(jnp.asarray(allowed)[None], (tokens.shape[0], self.rows))
+
+
+def words_of(model: Any, tokenizer: WordPieceTokenizer) -> Words:
+    """Returns the constraint of a model and its tokenizer."""
+    without = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id)
+    return Words(model.config.vocab_size, tokenizer.vocab_size, without)
 
 
 def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new_tokens: int) -> Exportable:
@@ -37,6 +71,7 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
         "max_new_tokens": new_tokens,
         "pad_token_id": tokenizer.pad_id,
         "eos_token_id": tokenizer.sep_id,
+        "allowed": words_of(model, tokenizer),
     }
 
     def function(params, inputs):

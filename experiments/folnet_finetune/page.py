@@ -70,7 +70,8 @@ def _errors(path: Path) -> Iterator[Mapping[str, str]]:
     """Yields the rows of a file of errors with all values as text; none if there is no such file."""
     lines: list[dict[str, Any]] = []
     if path.exists():
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        # Not `splitlines`: texts are written as they are, and may have other line separators.
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     columns = dict.fromkeys(name for line in lines for name in line)
     for line in lines:
         yield {name: _text(line.get(name, "")) for name in columns}

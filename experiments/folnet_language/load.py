@@ -17,10 +17,9 @@ import logic_zoo
 from experiments import runtime
 from experiments.exporting.interface import Exportable, describe_source
 from experiments.exporting.pretrained import NEW_TOKENS
-from experiments.exporting.writers import of_writer
+from experiments.exporting.writers import of_writer, words_of
 from experiments.folnet_language.config import Config
 from experiments.folnet_language.train import abstract_state
-from experiments.folnet_language.writing import words_of
 from experiments.folnet_pretrain import cards, vocabularies
 from experiments.runtime import releasing
 from experiments.runtime.workdir import EXPERIMENT, WorkdirError, read_json

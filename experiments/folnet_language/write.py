@@ -51,7 +51,8 @@ def main() -> None:
     if given.prompts:
         path = Path(given.prompts).expanduser()
         try:
-            texts += path.read_text(encoding="utf-8").splitlines()
+            with path.open(encoding="utf-8") as lines:
+                texts += [line.removesuffix("\n") for line in lines]
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--prompts: got {path} ({error}), expected a text file in UTF-8") from error
     if not texts:

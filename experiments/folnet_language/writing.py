@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
 
-from experiments.exporting.writers import WRITERS
+from experiments.exporting.writers import WRITERS, words_of
 from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration, pretrained
 from folnet.tokenization import WordPieceTokenizer
 from logic_zoo import hub
@@ -33,37 +31,6 @@ class Written(NamedTuple):
     text: str
     ended: bool
     score: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """The constraint that models write words of their vocabulary, and no [PAD], [CLS] or [MASK].
-
-    Attributes:
-        rows: V, the number of rows of the word table, which has more than the vocabulary has words.
-        words: this number of words.
-        without: the ids that are not written.
-    """
-
-    rows: int
-    words: int
-    without: tuple[int, ...]
-
-    @property
-    def never(self) -> list[int]:
-        """The ids of all rows that are not written."""
-        return sorted({*self.without, *range(self.words, self.rows)})
-
-    def __call__(self, tokens: Int[Array, "R M"], count: Int[Array, ""]) -> Bool[Array, "R V"]:
-        """Returns the words that may follow, the same ones everywhere; see `kernels.decoding.Allowed`."""
-        allowed = ~np.isin(np.arange(self.rows), self.never)
-        return jnp.broadcast_to(jnp.asarray(allowed)[None], (tokens.shape[0], self.rows))
-
-
-def words_of(model: Any, tokenizer: WordPieceTokenizer) -> Words:
-    """Returns the constraint of a model and its tokenizer."""
-    without = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id)
-    return Words(model.config.vocab_size, tokenizer.vocab_size, without)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,7 +58,8 @@ def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
     for path in (settings, weights):
         if not path.is_file():
             raise ValueError(f"{path}: file not found, expected {settings} and {weights}")
-    refuse_to_replace(Path(directory) / pretrained.CONFIG_FILE, Path(directory) / pretrained.WEIGHTS_FILE)
+    files = (pretrained.CONFIG_FILE, pretrained.WEIGHTS_FILE, pretrained.CODE_FILE)
+    refuse_to_replace(*(Path(directory) / name for name in files))
     with _naming(settings):
         theirs = json.loads(settings.read_text(encoding="utf-8"))
         if not isinstance(theirs, dict):

@@ -69,6 +69,7 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
     try:
         text = config.data.open()
         training_batches(config, text)
+        next(measures.held_out_batches(config, text), None)
         vocabularies.settle(text.tokenizer, config.model.vocab_size, workdir)
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"data: {error}") from error

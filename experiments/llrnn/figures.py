@@ -11,6 +11,7 @@ import numpy as np
 from experiments import runtime
 from experiments.llrnn.config import Config
 from llrnn import model as models
+from llrnn import tasks
 
 _ADDRESSES = ("write_address", "read_address")
 
@@ -74,7 +75,11 @@ def by_split(results: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
 
 
 def held_out(workdir: Path, configs: Mapping[str, Config]):
-    """Draws accuracy on held-out and training pairs against training time, two lines per run."""
+    """Draws accuracy on held-out and training steps against training time, two lines per run."""
+    task = next(iter(configs.values())).make_task()
+    steps, title = "steps", f"{shown(task.name)}: steps never seen in training"
+    if isinstance(task, tasks.GroupPowers):
+        steps, title = "pairs", "Applying g^k: pairs (k, g) never seen in training"
     curves = {}
     for name, config in configs.items():
         longest = config.make_task().train_lengths[1]
@@ -82,11 +87,11 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
         for split in ("held_out_once", "train"):
             key = f"eval/{split}/error_{longest}"
             points = [(row["train_seconds"], 1 - row[key]) for row in records if row.get(key) is not None]
-            kind = "training pairs" if split == "train" else "held-out pairs"
+            kind = f"training {steps}" if split == "train" else f"held-out {steps}"
             curves[f"{shown(config.model_name)}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
     return runtime.plots.curve_figure(
         curves,
-        title="Applying g^k: pairs (k, g) never seen in training",
+        title=title,
         xlabel="seconds of training",
         ylabel="accuracy",
         ylim=(-0.03, 1.05),

@@ -5,8 +5,8 @@
     python -m experiments.mathematics.convert --reverse models/mine theirs.pt
 
 The first command reads the authors' file without executing anything in it, and writes `config.json`,
-`model.safetensors` and `vocabulary.json`. The source can also be a run or a released folder. The last command
-writes a file under the authors' names, for their program.
+`model.safetensors`, `vocabulary.json` and files for PyTorch. The source can also be a run or a released
+folder. The last command writes a file under the authors' names, for their program.
 """
 
 from pathlib import Path
@@ -20,7 +20,8 @@ from experiments.runtime import torch_files
 from experiments.runtime.workdir import refuse_to_replace
 from logic_zoo.folders import CONFIG_FILE, WEIGHTS_FILE
 from tp_transformer import convert
-from tp_transformer.mathematics.vocabulary import VOCABULARY_FILE
+from tp_transformer.mathematics.vocabulary import TOKENIZER_FILES, VOCABULARY_FILE
+from tp_transformer.pretrained import CODE_FILE
 
 
 def main(source: str, target: str) -> None:
@@ -33,7 +34,8 @@ def main(source: str, target: str) -> None:
 
 def folder_files(directory: Path) -> list[Path]:
     """Returns the paths that `to_folder` writes."""
-    return [directory / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
+    names = (CONFIG_FILE, WEIGHTS_FILE, CODE_FILE, VOCABULARY_FILE, *TOKENIZER_FILES)
+    return [directory / name for name in names]
 
 
 def to_folder(trained: Trained, directory: Path) -> str:

@@ -65,14 +65,20 @@ class HeldBack:
         return self.source.modules(self.split if split == VALIDATION else split)
 
     def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
-        """Returns the questions of a module; raises ValueError as the source does."""
+        """Returns the questions of a module; raises ValueError as the source does, or if none is left."""
         if split == VALIDATION:
             return Sampled(self.source, self.count).questions(self.split, module)
         questions = self.source.questions(split, module)
         if split != self.split:
             return questions
         held = {pair.question for pair in self.questions(VALIDATION, module)}
-        return Listed(pair for pair in questions if pair.question not in held)
+        kept = Listed(pair for pair in questions if pair.question not in held)
+        if not len(kept):
+            raise ValueError(
+                f"data.validation: got {self.count}, expected fewer than the {len(questions)} questions of "
+                f"{split} in {module}, of which none is left to learn from"
+            )
+        return kept
 
 
 def held_back(config: Config, source: mathematics.Source) -> mathematics.Source:

@@ -22,10 +22,12 @@ from experiments.reasoning.tasks import TASKS, Problems, Task
 
 VALIDATION, TEST, CURVE = 2**31, 2**31 + 1, 2**31 + 2
 """Seeds of the problems that are evaluated: by which settings are chosen, of the reported accuracies, and of
-accuracies during training. They are the same for all models; training has others in every run."""
-TEST_BATCH, MOST_BATCHES = 64, 16
+accuracies during training. Together with the run's seed they draw problems that are the same for all models,
+and others for every seed, so that intervals over seeds cover the draw of the problems as well."""
+TEST_BATCH, FEWEST_BATCHES, MOST_BATCHES = 64, 4, 16
 PAIRS = {VALIDATION: 51_200, TEST: 51_200, CURVE: 12_800}
-"""By seed: how many pairs of elements the problems of a test have, divided by `TEST_BATCH`, at most.
+"""By seed: how many pairs of elements the problems of a test have, divided by `TEST_BATCH`, at most, but for
+those of `FEWEST_BATCHES`.
 
 Larger problems are fewer, so that evaluation takes hardly longer than training.
 """
@@ -113,7 +115,8 @@ def num_tokens(task: Task, split: str) -> int:
 
 def num_batches(task: Task, split: str, seed: int) -> int:
     """Returns of how many batches of `TEST_BATCH` problems an accuracy is the mean."""
-    return max(1, min(MOST_BATCHES, PAIRS[seed] // num_elements(task, split) ** 2))
+    most = max(FEWEST_BATCHES, PAIRS[seed] // num_elements(task, split) ** 2)
+    return min(MOST_BATCHES, most)
 
 
 def make_evaluate(
@@ -128,8 +131,8 @@ def make_evaluate(
     """
     task, model = TASKS[config.task], make_model(config)
 
-    @functools.partial(jax.jit, static_argnums=1)
-    def counts(params, split):
+    @functools.partial(jax.jit, static_argnums=2)
+    def counts(params, key, split):
         def of_batch(key):
             batch = task.draw(key, TEST_BATCH, split)
             logits: Any = model.apply({"params": params}, batch)
@@ -138,13 +141,15 @@ def make_evaluate(
             axes = tuple(range(batch.targets.ndim))
             return jnp.sum(answers & found[..., None], axis=axes), jnp.sum(answers, axis=axes)
 
-        key = jax.random.fold_in(jax.random.key(seed), task.tests.index(split))
         return jax.lax.map(of_batch, jax.random.split(key, num_batches(task, split, seed)))
 
     def evaluate(params):
         found = {}
         for split in tests or (task.measure,):
-            right, count = (np.asarray(part).sum(axis=0) for part in counts(params, split))
+            # An argument, so that runs of all seeds share a compiled program.
+            key = jax.random.fold_in(jax.random.key(seed), config.seed)
+            key = jax.random.fold_in(key, task.tests.index(split))
+            right, count = (np.asarray(part).sum(axis=0) for part in counts(params, key, split))
             found[f"right/{split}"] = float(np.mean(right[count > 0] / count[count > 0]))
         return found
 

@@ -32,6 +32,10 @@ from experiments.runtime.claim_records import (
 from experiments.runtime.claims import Comparison, Run
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import FitResult, NonFiniteLoss
+from experiments.runtime.workdir import surroundings
+
+_DECIDING = ("devices", "versions")
+"""What decides about the bits of a run, besides its config."""
 
 
 class Interrupted(Exception):
@@ -132,13 +136,16 @@ class _Runner:
                     raise Interrupted(
                         f"{self.comparison.name}: the session's time is up; the same command continues"
                     )
-            directory = self.workdir / piece.folder
+            directory, began = self.workdir / piece.folder, time.monotonic()
             try:
                 found = self.experiment.main(config, workdir=directory)
             except NonFiniteLoss as error:
+                line = _line_of_divergence(piece, error.step)
                 if piece.kind != SEARCH:
-                    raise
-                self.record.add(_line_of_divergence(piece, error.step))
+                    if self.comparison.diverged is None:
+                        raise
+                    line |= _of_diverged(self.comparison, piece, time.monotonic() - began)
+                self.record.add(line)
                 continue
             result = _first(found)
             if result.step < piece.steps:
@@ -155,13 +162,25 @@ def _first(found: Any) -> FitResult:
 
 
 def _line_of_divergence(piece: Piece, step: int) -> dict[str, Any]:
-    """Returns the line of a search run that diverged, which rules its settings out."""
+    """Returns the line of a run that diverged; of a search run, it rules its settings out."""
     return {
         **piece.key,
         "measurements": {},
         "diverged": step,
         "date": today(),
         "config": claims.settled(piece.config),
+    }
+
+
+def _of_diverged(comparison: Comparison, piece: Piece, seconds: float) -> dict[str, Any]:
+    """Returns what the line of a reported run that diverged has besides, as if it had ended."""
+    assert comparison.diverged is not None
+    return {
+        "measurements": dict(comparison.diverged(piece.config)),
+        "parameters": piece.model.parameters,
+        "train_seconds": round(seconds, 2),
+        "params_sha256": None,
+        **surroundings(),
     }
 
 
@@ -184,14 +203,21 @@ def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, An
 
 def _origin(result: FitResult) -> dict[str, Any]:
     """Returns what a run's parameters were and what made them."""
-    names = ("params_sha256", "devices", "versions", "commit")
+    names = ("params_sha256", *_DECIDING, "commit")
     return {"date": today(), **{name: result.summary[name] for name in names}}
 
 
 def finished(comparison: Comparison, out: Path) -> list[Piece]:
-    """Returns the reported runs that are done."""
-    record = Record(out, comparison.name)
-    return [piece for piece in reported_pieces(comparison, choose(comparison, record)) if record.find(piece)]
+    """Returns the reported runs that are done and can be repeated here.
+
+    Bits depend on devices, of which the number of CPU cores is a part, and on versions: these are as here.
+    """
+    record, here, found = Record(out, comparison.name), surroundings(), []
+    for piece in reported_pieces(comparison, choose(comparison, record)):
+        line = record.find(piece)
+        if line and line["params_sha256"] and all(line[name] == here[name] for name in _DECIDING):
+            found.append(piece)
+    return found
 
 
 def again(

@@ -43,6 +43,8 @@ __all__ = [
     "write",
 ]
 
+_FUNCTIONS = ("measure", "with_data", "data_command", "figures", "diverged")
+"""The fields of a comparison that are declared by their code or not at all."""
 _COMPARING: set[Test] = {"unpaired", "paired"}
 """The tests of means or pairs."""
 TOLERANCE = 0.02
@@ -169,6 +171,8 @@ class Comparison:
         data_command: what makes that folder, for messages.
         figures: from the lines of the reported runs by model, of the first claim's budget, to figures by the
             names of their files in the folder of results, without `.png`.
+        diverged: from the config of a reported run whose loss or parameters were not finite to the
+            measurements that it counts with; None to end the session instead, since nothing was declared.
     """
 
     name: str
@@ -185,6 +189,7 @@ class Comparison:
     with_data: Callable[[Any, Path], Any] | None = None
     data_command: str = ""
     figures: Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]] | None = None
+    diverged: Callable[[Any], Mapping[str, Any]] | None = None
 
     @property
     def corrected_level(self) -> float:
@@ -317,9 +322,11 @@ class Comparison:
         own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("claims", "models", "measure", "with_data", "data_command", "figures")
+            if field.name not in ("claims", "models", *_FUNCTIONS)
         }
         found = {**own, "measure": measure, "measure_code": _code(self.measure), "claims": claims}
+        if self.diverged is not None:  # older declarations do not have it
+            found["diverged_code"] = _code(self.diverged)
         found["models"] = models
         return json.loads(json.dumps(found, default=dict))
 

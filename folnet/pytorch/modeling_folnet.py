@@ -786,7 +786,12 @@ class FOLNetForCausalLM(FOLNetPreTrainedModel, GenerationMixin):
     ):
         out = self.folnet(input_ids, attention_mask, token_type_ids, output_hidden_states)
         logits = out.last_hidden_state @ self.folnet.embeddings.word.T
-        loss = None if labels is None else classified(logits[:, :-1], labels[:, 1:])
+        loss = None
+        if labels is not None:
+            following = labels[:, 1:]
+            if attention_mask is not None:  # what follows padding does not count
+                following = following.masked_fill(attention_mask[:, :-1] == 0, IGNORED)
+            loss = classified(logits[:, :-1], following)
         answer = CausalLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states)
         return answer if return_dict is not False else answer.to_tuple()
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -94,6 +94,10 @@ class Published:
     def __len__(self) -> int:
         """Returns the number of problems; raises ValueError as `problems` does."""
         return len(self.problems)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Returns an iterator over the problems; raises ValueError as `problems` does."""
+        return iter(self.problems)
 
     def __getitem__(self, index: int | np.integer) -> Problem:
         """Returns the problem with an index; raises ValueError if there is none."""

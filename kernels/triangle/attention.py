@@ -117,11 +117,13 @@ def by_rows(
         logits = scale * jnp.einsum("ibhqd,ibhkd->ibhqk", q, k, **products) + bias
         if mask is not None:
             logits = jnp.where(mask, logits, MASKED)
-        top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        largest = _largest(logits)
+        top = jax.lax.stop_gradient(largest)  # the attended values do not depend on it
         weights = jnp.exp(logits - top)
         total = jnp.sum(weights, axis=-1, keepdims=True)
         out = jnp.einsum("ibhqk,ibhkd->ibhqd", weights.astype(dtype), v, **products) / total
-        return out.astype(dtype), jnp.log(total), top
+        # The last difference is 0, but its derivative is not.
+        return out.astype(dtype), jnp.log(total) + (top - largest), largest
 
     size = min(block or max(1, BLOCK // bias.size), n)
     count = -(-n // size)
@@ -133,3 +135,20 @@ def by_rows(
     arrays = *map(blocks, (q, k, v)), None if mask is None else blocks(mask)
     out, lse, top = (jnp.moveaxis(x.reshape(-1, *x.shape[2:])[:n], 0, 1) for x in jax.lax.map(rows, arrays))
     return out, lse, top
+
+
+@jax.custom_jvp
+def _largest(logits: Float[Array, "*B K"]) -> Float[Array, "*B 1"]:
+    """Returns the largest logit, and the derivative of the first that is as large.
+
+    `jnp.max` compares for its derivative, which is NaN where XLA computes the logits again and rounds them in
+    another way.
+    """
+    return jnp.max(logits, axis=-1, keepdims=True)
+
+
+@_largest.defjvp
+def _largest_jvp(primals, tangents):
+    (logits,), (slope,) = primals, tangents
+    first = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1], dtype=bool)
+    return _largest(logits), jnp.sum(jnp.where(first, slope, 0), axis=-1, keepdims=True)

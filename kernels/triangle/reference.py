@@ -41,7 +41,8 @@ def triangle_attention(
     logits = scale * einsum("bnhqd,bnhkd->bnhqk", q, k) + bias
     if mask is not None:
         logits = jnp.where(mask, logits, MASKED)
-    top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    # Not `jnp.max`, whose derivative is NaN if XLA rounds the logits that it is compared with in another way.
+    top = jnp.take_along_axis(logits, jnp.argmax(logits, axis=-1, keepdims=True), axis=-1)
     lse = jax.nn.logsumexp(logits - top, axis=-1, keepdims=True)
     out = einsum("bnhqk,bnhkd->bnhqd", jnp.exp(logits - top - lse), v)
     if mask is not None:

@@ -179,6 +179,11 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
             raise ValueError(
                 f"tokens of {what}: got {declared.tokens}, expected None, or at least 1 with coupling='table'"
             )
+        if not isinstance(declared.span, ProgramSpace):
+            raise ValueError(
+                f"programs of {what}: got {declared.programs!r}, expected a tuple of terms or a space of "
+                "programs with coordinates, such as logic.numeral_span"
+            )
         if declared.span.type != of:
             got, wanted = texts(declared.span.type, of)
             raise ValueError(

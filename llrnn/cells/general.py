@@ -131,6 +131,8 @@ class LLRNNCell(Cell):
                 raise ValueError(
                     f"{field}: got {chosen}, expected None or factors 0 .. {count - 1} of the state {of}"
                 )
+        if self.inside is not None and len(set(self.inside)) < len(self.inside):
+            raise ValueError(f"inside: got {self.inside}, expected distinct factors of the state")
         if self.controller == ():
             raise ValueError("controller: got (), expected None or at least one factor of the state")
         return of

@@ -56,6 +56,7 @@ from llrnn.logic.values import Value, unflatten
 _COUPLINGS: Mapping[str, Coupling] = MappingProxyType(
     {"command": "predicted", "given": "given", "from_input": "input", "both": "both", "table": "table"}
 )
+_NUMBER = r"\d{1,18}"  # `int` refuses thousands of digits
 _SOURCES = f"input, input I:J, data, weight, roll K, or PROGRAMS after {', '.join(_COUPLINGS)}"
 
 
@@ -150,7 +151,7 @@ def _initial(texts: tuple[str, ...], state: logic.Type) -> Value:
     parts = []
     for text, factor in zip(texts, factors, strict=True):
         size = dimension(factor)
-        if (found := re.fullmatch(r"unit (\d+)", text.strip())) and int(found[1]) < size:
+        if (found := re.fullmatch(f"unit ({_NUMBER})", text.strip())) and int(found[1]) < size:
             parts.append(np.eye(size)[int(found[1])])
             continue
         try:
@@ -171,9 +172,9 @@ def _declared(
     match kind:
         case "input" | "data" | "weight" if name and not rest:
             return {"input": Input, "data": Data, "weight": Weight}[kind](name)
-        case "input" if name and (found := re.fullmatch(r"(\d+):(\d+)", rest)):
+        case "input" if name and (found := re.fullmatch(f"({_NUMBER}):({_NUMBER})", rest)):
             return Input(name, features=(int(found[1]), int(found[2])))
-        case "roll" if name and rest.lstrip("-").isdigit():
+        case "roll" if name and re.fullmatch(rf"-?{_NUMBER}", rest):
             if not (isinstance(of, logic.Lolli) and of.domain == of.codomain):
                 raise ValueError(f"inputs: got {text!r} for type {of}, expected a type A -o A for `roll`")
             return Fixed(name, np.roll(np.eye(dimension(of.domain)), int(rest), axis=0))
@@ -190,7 +191,7 @@ def _programs(
     terms: Mapping[str, logic.Term],
 ) -> ProgramSpace | tuple[logic.Term, ...]:
     kind, _, size = programs.partition(" ")
-    if kind in ("numerals", "words") and size.isdigit():
+    if kind in ("numerals", "words") and re.fullmatch(_NUMBER, size):
         span, typed = {
             "numerals": (logic.numeral_span, logic.integer),
             "words": (logic.word_span, logic.binary),

@@ -1,6 +1,7 @@
 r"""Cut elimination step by step, for display: every step rewrites one place of the proof by one rule.
 
-`normalize` reaches the same normal form, faster. The first of these rules that applies is taken, outermost:
+`normalize` reaches the same normal form, faster; lets with equal subjects may be in another order. The first
+of these rules that applies is taken, outermost:
 
     -o      (\x. t) u                          ->  t[x := u]
     1       let * = * in u                    ->  u
@@ -12,7 +13,7 @@ r"""Cut elimination step by step, for display: every step rewrites one place of 
     d       let !x = |v1 .. vs>_t in u        ->  the s-th derivative of u in x along v1 .. vs, at x := t
     sum     a sum or zero where the construct is linear moves out; sums in sums are flattened
     let     a let whose subject is no introduction moves out
-    order   the summands of sums and the vectors of kets are sorted, as the last step
+    order   the summands of sums, the vectors of kets and independent lets are sorted, as the last step
 """
 
 from collections.abc import Callable

@@ -15,14 +15,16 @@ where d u / dx . v is the linear substitution of v for one use of x, summed over
   variables allow, so that it does not separate the two halves of a cut. It stays inside of `/\X. t` and of
   the branches of <.., ..>; a `case` whose subject is not an introduction stays where it is.
 
-Normal forms are unique up to bound names and the order of independent lets. The summands of a sum and the
-vectors of a ket, whose order has no meaning, are sorted by their size and their text, where a bound variable
-is the depth of its binder.
+Normal forms are unique up to bound names and the order of lets with equal subjects. The summands of a sum
+and the vectors of a ket, whose order has no meaning, are sorted by their size and their text, where a bound
+variable is the depth of its binder. So are, by their subjects, lets in a row: next is the least of those that
+use no variable of the others.
 
 Subterms are normalised first. Substitution is hereditary: it rebuilds a normal term by the same smart
 constructors, and so does work only where it creates a new cut.
 """
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterable
 
@@ -73,9 +75,9 @@ def equivalent(left: Term, right: Term) -> bool:
 
     Proofs that are equivalent have equal denotations. The rules are those of `normalize` and on normal forms
     \x. t x = t, <fst t, snd t> = t, /\X. t @X = t, and a let that only rebuilds what it opens, as in
-    `let !x = t in u !x` = u t if u does not use x. False may also mean that independent lets of the normal
-    forms are in another order, that a case of an unknown subject stands elsewhere, that both branches of a
-    <.., ..> rebuild what a let opens, or that several places could take the subject of a `let * = t in u`.
+    `let !x = t in u !x` = u t if u does not use x. False may also mean that lets with equal subjects are in
+    another order, that a case of an unknown subject stands elsewhere, that both branches of a <.., ..>
+    rebuild what a let opens, or that several places could take the subject of a `let * = t in u`.
 
     Raises:
       IllTyped: a term is closed and not a proof.
@@ -137,19 +139,21 @@ def _refolded(term: Term, opened: Term, subject: Term) -> "Steps[Term | None]":
 
 
 def in_order(term: Term) -> Term:
-    """Returns a normal term with sorted summands and vectors."""
+    """Returns a normal term with sorted summands, vectors and independent lets."""
     return _sorted(term, {}, 0)[0]
 
 
 @stackless
 def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term, list[str]]]":
-    r"""Returns the term with sorted summands and vectors, and its text in prefix order, word by word.
+    r"""Returns the term in order, and its text with operators first, word by word.
 
     `depths` has, for every bound variable in scope, the number of the variables that were bound before it; a
     type variable X has the key `/\X`.
     """
     if isinstance(term, Var):
         return term, [f"#{depths[term.name]}" if term.name in depths else term.name]
+    if isinstance(term, _LETS) and isinstance(term.children[1], _LETS):
+        return (yield _sorted_lets.steps(term, depths, depth))
     bound = (f"/\\{term.variable}",) if isinstance(term, TypeLam) else term.bound
     inner = depths | {name: depth + number for number, name in enumerate(bound)}
     last = len(term.children) - 1
@@ -169,6 +173,57 @@ def _sorted(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term
     if any(new is not old for new, old in zip(children, term.children, strict=True)):
         term = term.remake(term.bound, children)
     return term, words + list(itertools.chain.from_iterable(text for _, text in parts))
+
+
+@stackless
+def _sorted_lets(term: Term, depths: dict[str, int], depth: int) -> "Steps[tuple[Term, list[str]]]":
+    """Does what `_sorted` does for a row of lets, each in the body of the one before.
+
+    The variables that a subject binds are counted from the end of the row, as those of the last body are, so
+    that its text does not depend on its place.
+    """
+    names, taken, depths = term.names, set[str](), dict(depths)
+    lets: list[tuple[Term, tuple[str, ...], Term]] = []  # a let, names for all places in the row, the subject
+    binder: dict[str, int] = {}  # the number of the let that binds a variable
+    waits_for: list[set[int]] = []
+    renaming: dict[str, str] = {}
+    while isinstance(term, _LETS):
+        subject = yield rename.steps(term.children[0], renaming)
+        waits_for.append({binder[x] for x in subject.free if x in binder})
+        for name in term.bound:
+            renaming[name] = fresh(name, names | taken) if name in taken else name
+            taken.add(renaming[name])
+            binder[renaming[name]] = len(lets)
+        taken |= subject.free
+        lets.append((term, tuple(renaming[name] for name in term.bound), subject))
+        term = term.children[1]
+    body, end = (yield rename.steps(term, renaming)), depth + len(binder)
+
+    waiting: list[list[int]] = [[] for _ in lets]
+    for number, others in enumerate(waits_for):
+        for other in others:
+            waiting[other].append(number)
+    ready, heap = [number for number, others in enumerate(waits_for) if not others], []
+    row, words = [], []
+    while ready or heap:
+        for number in ready:
+            subject, text = yield _sorted.steps(lets[number][2], depths, end)
+            heapq.heappush(heap, (len(text), text, number, subject))
+        _, text, number, subject = heapq.heappop(heap)
+        let, bound, _ = lets[number]
+        row.append((let, bound, subject))
+        words += [f"{type(let).__name__}2", *text]
+        depths |= {name: depth + place for place, name in enumerate(bound)}
+        depth += len(bound)
+        ready = []
+        for other in waiting[number]:
+            waits_for[other].remove(number)
+            if not waits_for[other]:
+                ready.append(other)
+    body, text = yield _sorted.steps(body, depths, end)
+    for let, bound, subject in reversed(row):
+        body = let.remake(bound, (subject, body))
+    return body, words + text
 
 
 def _type_text(of: Type, depths: dict[str, int]) -> str:

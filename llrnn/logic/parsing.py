@@ -55,6 +55,7 @@ from llrnn.logic.types import (
 _WORDS = re.compile(r"\s*(?:(\(x\)|-o|>_|/\\|[\\!.:=<>,|+*()\[\]&@])|([^\W\d][\w']*|\d+)|(\S))")
 _PREFIXES = ("fst", "snd", "inl", "inr", "case", "absurd")
 _KEYWORDS = frozenset({"let", "in", "of", "forall", "top", *_PREFIXES})
+_LONGEST = 18  # digits of a dimension: more than any array has, and fewer than `int` refuses to read
 _NONE: Mapping = MappingProxyType({})
 
 
@@ -353,8 +354,8 @@ def _basic(reader: _Reader, scope: _Scope) -> "Steps[Type]":
     name = reader.name("a type: `1`, `0`, `top`, `!`, `(`")
     if reader.take("["):
         size = reader.word
-        if not size.isdigit() or int(size) < 1:
-            raise reader.wrong(f"the dimension of {name}, at least 1")
+        if not size.isdecimal() or len(size) > _LONGEST or int(size) < 1:
+            raise reader.wrong(f"the dimension of {name}, at least 1 and at most {_LONGEST} digits")
         reader.at += 1
         reader.expect("]", f"after the dimension of {name}")
         return Atom(name, int(size))

@@ -5,7 +5,8 @@ constructs that operators of Python make: application, sums, and a program at a 
 all constructs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -45,7 +46,7 @@ class Term:
       bound_types: types of the bound variables.
       free: names of the free variables.
       names: all names in the term, free and bound.
-      skeleton: a hash that ignores names and types.
+      skeleton: a hash that ignores names and types and is the same in every process.
     """
 
     type: Type = field(init=False)
@@ -76,7 +77,7 @@ class Term:
             "bound_types": tuple(bound.values()),
             "free": last.difference(bound).union(*others),
             "names": variable.union(bound, *(child.names for child in children)),
-            "skeleton": hash((type(self).__name__, tuple(child.skeleton for child in children))),
+            "skeleton": zlib.crc32(repr((type(self).__name__, *(c.skeleton for c in children))).encode()),
         }
 
     def remake(self, bound: tuple[str, ...], children: tuple["Term", ...]) -> "Term":
@@ -131,6 +132,50 @@ class Term:
 
     def __deepcopy__(self, memo: object) -> "Term":
         return self  # immutable, and often too deep for Python's recursive copy
+
+    def __reduce__(self) -> tuple[Callable[..., "Term"], tuple[object, ...]]:
+        """Pickles the subterms as a list without nesting, since pickle's recursion is Python's, too."""
+        numbers: dict[int, int] = {}  # in the list, by the identity of the subterm
+        made: list[tuple[type[Term], list[object]]] = []
+        pending = [self]
+        while pending:
+            term = pending[-1]
+            missing = [child for child in term.children if id(child) not in numbers]
+            pending += missing
+            if missing:
+                continue
+            pending.pop()
+            if id(term) in numbers:
+                continue
+            numbers[id(term)] = len(made)
+            parts: list[object] = []
+            for name in term.__match_args__:  # the arguments of the constructor
+                match getattr(term, name):
+                    case Term() as part:
+                        parts.append(numbers[id(part)])
+                    case tuple() as several:
+                        parts.append(tuple(numbers[id(part)] for part in several))
+                    case other:
+                        parts.append(other)
+            made.append((type(term), parts))
+        return _unpickled, (made,)
+
+
+def _unpickled(made: list[tuple[type[Term], list[Any]]]) -> Term:
+    """Returns the last term of a list in which integers stand for terms before; see `Term.__reduce__`."""
+    terms: list[Term] = []
+    for kind, parts in made:
+        arguments: list[Any] = []
+        for part in parts:
+            match part:
+                case int():
+                    arguments.append(terms[part])
+                case tuple():
+                    arguments.append(tuple(terms[number] for number in part))
+                case other:
+                    arguments.append(other)
+        terms.append(kind(*arguments))
+    return terms[-1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

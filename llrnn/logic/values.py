@@ -448,7 +448,8 @@ def _arrays(value: Value, of: Type) -> "Steps[list[Array]]":
                     parts.append((ket.coefficient, One))
                 parts += [(part, a) for part in (ket.point, *ket.vectors)]
         case _:
-            return [jnp.asarray(value)]
+            array = jnp.asarray(value)  # of integers, which have no derivative in JAX, as numbers
+            return [array if jnp.issubdtype(array.dtype, jnp.inexact) else 1.0 * array]
     found = yield from each(_arrays.steps(*part) for part in parts)
     return [array for arrays in found for array in arrays]
 

@@ -50,7 +50,8 @@ class ProgrammedCell(MemoryCell):
         experiments "completely broken".
       direct_bias: initial bias of the gate.
       squash: apply a softmax to each location of a ring of programs before reading, so that the program read
-        is a convex combination and the controller writes raw logits. False reads the draft's own M_2(r_2).
+        is a convex combination and the controller writes raw logits. False reads the draft's own M_2(r_2);
+        with `sharpen` the add_activation must then have no negative values, since an address would.
     """
 
     memory_size: int = 128
@@ -64,6 +65,19 @@ class ProgrammedCell(MemoryCell):
     checks = checked(
         memory_size=at_least(1), memory_width=at_least(1), program_size=at_least(1), powers=check_powers
     )
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, if the value of a field is not allowed."""
+        super().validate()
+        if self.sharpen and not self.squash:
+            with jax.ensure_compile_time_eval():
+                least = float(jnp.min(self.add_activation(jnp.linspace(-8, 8, 65))))
+            if least < 0:
+                raise ValueError(
+                    f"add_activation: got a function with the value {least:.3g}, expected none below 0 with "
+                    "sharpen=True and squash=False, since negative weights of an address have no powers"
+                )
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:

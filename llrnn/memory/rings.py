@@ -183,7 +183,7 @@ def move_by_polynomials(
 
 
 def sharpen(address: Float[Array, "*B N"], gamma: Float[Array, "*B 1"]) -> Float[Array, "*B N"]:
-    """Computes address^gamma, normalised to sum 1, for gamma >= 1 (Graves et al., equation 9).
+    """Computes address^gamma, normalised to sum 1, for address >= 0, gamma >= 1 (Graves et al., equation 9).
 
     It is the softmax of gamma log(address + 1e-6): the power itself would underflow, and its gradient at 0
     is NaN.

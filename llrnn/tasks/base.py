@@ -6,7 +6,7 @@ Axis letters: B sequences, T time steps, F input fields, D coordinates of an inp
 import abc
 import dataclasses
 import operator
-from typing import Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import flax.struct
 import jax
@@ -47,6 +47,8 @@ class Task(abc.ABC):
     test_lengths: tuple[int, ...]
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):  # lists, as in a config of JSON, have no hash
+            object.__setattr__(self, field.name, _without_lists(getattr(self, field.name)))
         if (
             len(self.train_lengths) != 2
             or not self.min_length <= self.train_lengths[0] <= self.train_lengths[1]
@@ -166,6 +168,10 @@ class Task(abc.ABC):
             [jax.nn.one_hot(tokens[..., i], size, dtype=jnp.float32) for i, size in enumerate(self.fields)],
             axis=-1,
         )
+
+
+def _without_lists(value: Any) -> Any:
+    return tuple(map(_without_lists, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _hits(logits: Float[Array, "B T C"], batch: Batch) -> Bool[Array, "B T"]:

@@ -249,20 +249,18 @@ class NestedPowers(ProgramTask):
 def choose_operators(name: str, count: int, seed: int) -> tuple[int, ...]:
     """Draws `count` elements that together generate the group.
 
-    They are drawn from the elements of order 3 or more if there are enough, since an element of order 2 has
-    only two distinct powers.
+    They are drawn from the elements of order 3 or more, since an element of order 2 has only two distinct
+    powers; from all if there are too few, or if they do not generate the group, as rotations do not.
 
     Raises:
-      ValueError: 1000 draws found no `count` elements that generate the group.
+      ValueError: 1000 draws from all elements found no `count` that generate the group.
     """
-    candidates = np.flatnonzero(group(name).element_orders() > 2)
-    if len(candidates) < count:
-        candidates = np.arange(1, group(name).order)
     rng = np.random.default_rng(seed)
-    for _ in range(1000):
-        chosen = tuple(int(g) for g in rng.choice(candidates, count, replace=False))
-        if len(group(name).generated(chosen)) == group(name).order:
-            return chosen
+    for candidates in (np.flatnonzero(group(name).element_orders() > 2), np.arange(1, group(name).order)):
+        for _ in range(1000 if count <= len(candidates) else 0):
+            chosen = tuple(int(g) for g in rng.choice(candidates, count, replace=False))
+            if len(group(name).generated(chosen)) == group(name).order:
+                return chosen
     raise ValueError(f"operators: got {count}, expected enough to generate {name}")
 
 

@@ -306,6 +306,9 @@ class RandomPatternTask(VariablePatternTask):
         return self.longest_pattern
 
     def _longest(self, length: int) -> int:
+        low, _ = self.step_range
+        if low > 0:  # every step advances by at least that; the pattern (low,) leaves the longest string
+            return -(-(length - 2) // low)
         # One round of a pattern of p steps advances by at least 1, so n symbols take at most n rounds.
         return max(p * (length - 1 - p) for p in range(1, self.max_pattern + 1))
 

@@ -126,10 +126,12 @@ def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
 
 
 def _uniform(word: UInt32[Array, "*N"], least: ArrayLike, most: ArrayLike) -> Int32[Array, "*N"]:
-    """Maps a random word to an integer from `least` to `most` (fewer than 256 apart); bias below 1e-5."""
+    """Maps a random word to one of n < 2^20 integers, from `least` to `most`; bias below n / 2^24."""
     least = jnp.asarray(least, jnp.int32)
-    count = jnp.asarray(most, jnp.int32) - least + 1
-    return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
+    count = (jnp.asarray(most, jnp.int32) - least + 1).astype(jnp.uint32)
+    # (word >> 8) * count >> 24, in halves of 12 bits, because the product may have more than 32 bits
+    high, low = word >> 20, word >> 8 & 0xFFF
+    return least + (high * count + (low * count >> 12) >> 12).astype(jnp.int32)
 
 
 def _ranks(words: UInt32[Array, "N"]) -> Int32[Array, "N"]:

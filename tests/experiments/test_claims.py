@@ -237,6 +237,9 @@ def test_the_program_lists_all_comparisons(tmp_path):
         (("--only=llrnn.copy", "--seeds=x"), "--seeds: got x, expected whole numbers"),
         (("--only=llrnn.copy", "--seeds=99"), r"seeds: got [99], expected some of (0, 1, 2, 3, 4)"),
         (("--only=llrnn.copy", "--data=x"), "data: got x, expected no folder"),
+        (("--again=3",), "--again: got 3, expected --only or --all with it"),
+        (("--seeds=1", "--give_up=true"), "--seeds: got ['1'], expected --only or --all with it"),
+        (("--only=llrnn.copy", "--again=3", "--seeds=1"), "--seeds: got ['1'], expected no --again with it"),
     ],
 )
 def test_wrong_flags_are_reported_in_a_line(arguments, message, tmp_path, monkeypatch, capsys):
@@ -312,7 +315,7 @@ def test_the_program_repeats_runs_drawn_at_random(tmp_path, monkeypatch, capsys)
         for seed in range(3)
     ]
     flags_of(monkeypatch, tmp_path, only=["llrnn.copy"], again=4)
-    with pytest.raises(ValueError, match="--again: got 4, expected at most the 3 reported runs so far"):
+    with pytest.raises(ValueError, match="--again: got 4, expected at most 3, the reported runs so far"):
         program.main()
 
 

@@ -4,6 +4,7 @@ import functools
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -204,6 +205,21 @@ def test_padding_of_the_target_is_not_seen():
     same = np.abs(out - other).max(axis=-1) == 0
     np.testing.assert_array_equal(same, [[True, False, True], [True, True, True]])
     assert np.abs(out - run().logits)[0, 2].max() > 1e-3
+
+
+def test_a_state_can_be_donated():
+    """No array is in it twice, also where it was not made by a compiled function."""
+    model, params = conditional("j.")
+    encoded = Encoded(jnp.zeros((2, 4, D1)), jnp.zeros((2, D2, 4, 4)), REAL)
+    state = model.bind({"params": params}).decoder.prefill(encoded, 3)
+    leaves = jax.tree.leaves(state)
+    assert len({leaf.unsafe_buffer_pointer() for leaf in leaves}) == len(leaves)
+    donating = small.quickly(
+        lambda state: model.apply({"params": params}, TARGETS[:, 0], state, method="step"), donate_argnums=0
+    )
+    donating(state)
+    assert state.length.is_deleted()
+    assert state.last_type.is_deleted()
 
 
 def test_the_target_is_causal():

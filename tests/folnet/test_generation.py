@@ -83,6 +83,13 @@ class Rule:
         return self.logits(number), (number, length + 1, last, capacity)
 
 
+class Many(Rule):
+    """A rule for the last words of its own vocabulary."""
+
+    def logits(self, number):
+        return jax.nn.one_hot(self.config.vocab_size - 1 - number % VOCAB, self.config.vocab_size)
+
+
 NEW = 4
 
 
@@ -164,6 +171,24 @@ def test_targets_are_written_by_a_rule(cache, padded, ends):
         np.testing.assert_array_equal(found.sequences[b], row + [PAD] * (1 + NEW - len(row)))
         assert found.lengths[b] == len(row)
     assert (len(rows[1]) == 3) == ends
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_words_may_be_more_than_numbers_of_the_prompts_type(cache):
+    """They are then written in 32 bits, as after a prompt in these."""
+    options: Any = {"max_new_tokens": NEW, "pad_token_id": PAD, "cache": cache}
+    model: Any = Many(small.config(vocab_size=200))
+    text = words(2, 3)
+    kinds: tuple[Any, ...] = ((generate, {}), (generate_from, {"decoder_start_token_id": 199}))
+    for run, more in kinds:
+        found, want = (
+            run(model, {}, text.astype(dtype), **options, **more) for dtype in (jnp.int8, jnp.int32)
+        )
+        assert found.sequences.dtype == jnp.int32
+        np.testing.assert_array_equal(found.sequences, want.sequences)
+        assert want.sequences.max() > 127
+    model = Many(small.config(vocab_size=128))
+    assert generate(model, {}, text.astype(jnp.int8), **options).sequences.dtype == jnp.int8
 
 
 def test_sampled_words_are_those_of_their_keys():
@@ -264,6 +289,22 @@ def test_the_cache_changes_nothing_in_beams(prompted):
             before = 4 - lengths[row // BEAMS["num_return_sequences"]]
             want = np.concatenate(([PAD] * before, sequence[: len(sequence) - before]))
             np.testing.assert_array_equal(moved.sequences[row], want)
+
+
+@pytest.mark.unchecked  # a NumPy array is no `Array`
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_padding_is_known_where_a_model_is_traced(kind):
+    """The rows of a mask that is not traced are checked there too."""
+
+    def run(mask):
+        options: Any = {"max_new_tokens": NEW, "pad_token_id": PAD, "prefix_lengths": np.asarray([1, 2])}
+        made = lambda _: generate(Rule(), {}, words(2, 5), attention_mask=mask, **options)  # noqa: E731
+        return jax.eval_shape(made, small.key()).sequences.shape
+
+    ones = np.ones((2, 5), np.int32)
+    assert run(kind(ones)) == (2, 9)
+    with pytest.raises(ValueError, match="attention_mask: got"):
+        run(kind(ones * [1, 0, 1, 1, 1]))
 
 
 def test_as_many_tokens_as_there_are_positions():

@@ -193,11 +193,33 @@ def test_choices_are_texts_of_their_own():
     np.testing.assert_allclose(logits[:, 1], one[:, 0], atol=1e-5)
     with pytest.raises(ValueError, match=r"token_type_ids: got shape \(2, 7\), expected \[B, N, T\]"):
         small.apply(model, params, ids, TYPES)
+    with pytest.raises(ValueError, match=r"attention_mask: got shape \(2, 2, 7\), .*, as in inputs_embeds"):
+        small.apply(model, params, None, None, mask[:, 1:], inputs_embeds=atoms["inputs_embeds"])
     flat = atoms["relation_ids"].reshape(6, 7, 7, 2)
     with pytest.raises(
         ValueError, match=r"relation_ids: got shape \(6, 7, 7, 2\), expected \[B, N, T, ...\]"
     ):
         small.apply(model, params, ids, types, relation_ids=flat)
+
+
+def test_choices_may_be_properties_in_place_of_tokens():
+    """Those of their tokens; and without either it is the encoder that asks for one."""
+    model = folnet.FOLNetForMultipleChoice(small.config(operators="j."))
+    params = small.draw(model)
+    ids = jnp.stack([IDS, IDS + 1], axis=1) % 19
+    of_tokens = params["folnet"]["embeddings"]["word"][ids]
+
+    @small.quickly
+    def run(params):
+        return [small.apply(model, params, *given, **more).logits for given, more in calls]
+
+    calls: tuple[Any, ...] = (((ids,), {}), ((None,), {"inputs_embeds": of_tokens}))
+    one, other = run(params)
+    assert one.shape == (2, 2)
+    np.testing.assert_allclose(one, other, atol=1e-5)
+    for more in ({}, {"inputs_embeds": None}):
+        with pytest.raises(ValueError, match="inputs_embeds: got None for both"):
+            small.apply(model, params, None, None, jnp.ones((2, 2, 7), bool), **more)
 
 
 DROPS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}

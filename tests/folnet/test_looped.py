@@ -13,6 +13,7 @@ from folnet import FOLNet, parameters
 from folnet.embeddings import Embeddings
 from folnet.layers import Reasoner
 from folnet.looped import LoopedFOLNet, RelationHead, settled
+from folnet.transformer_configuration import TransformerConfig
 from tests.folnet import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -159,6 +160,9 @@ def test_a_relation_is_read_by_its_likeness_to_a_base_atom():
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match="num_loops: got 0, expected at least 1"):
         jax.eval_shape(LoopedFOLNet(CONFIG, num_loops=0).init, jax.random.key(0), IDS)
+    transformer: Any = TransformerConfig()
+    with pytest.raises(ValueError, match="config: got a TransformerConfig, expected a FOLNetConfig"):
+        jax.eval_shape(LoopedFOLNet(transformer).init, jax.random.key(0), IDS)
     with pytest.raises(ValueError, match="injection: got -1"):
         jax.eval_shape(LoopedFOLNet(CONFIG, injection=-1.0).init, jax.random.key(0), IDS)
     with pytest.raises(ValueError, match="ahead: got -1, expected at least 0"):

@@ -1,5 +1,6 @@
 """Losses compared with float64 NumPy; sums that add up, ignored labels, bad shapes."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +41,18 @@ def test_labels_out_of_range():
     """Compiled functions cannot check them; negative ones do not count from the end either."""
     for label in (5, -2):
         assert np.isnan(cross_entropy(jnp.zeros((1, 5)), jnp.asarray([label])).sum)
+
+
+@pytest.mark.unchecked  # annotations have signed integers only
+def test_labels_of_narrow_types():
+    """All of them count where 255 and 156 are -1 and -100 in another form, and these where they are not."""
+    logits = jnp.asarray(RNG.normal(size=(3, 256)), jnp.float32)
+    found, want = (cross_entropy(logits, jnp.asarray([255, 156, 3], dtype)) for dtype in (np.uint8, np.int32))
+    chex.assert_trees_all_equal(found, want)
+    found, want = (
+        cross_entropy(logits, jnp.asarray([127, -1, -100], dtype)) for dtype in (np.int8, np.int32)
+    )
+    chex.assert_trees_all_equal(found, want)
 
 
 def test_batches_add_up():

@@ -109,6 +109,11 @@ def test_cjoin(kind):
     close(call(operators.cjoin, k, v, mask=given), literal_cjoin(k, v, mask))
 
 
+def test_cjoin_of_no_rows():
+    got = operators.cjoin(*single(draw(B, S, H, A), draw(B, S, 0, A)), mask=jnp.ones((B, 1, 0, A), bool))
+    assert got.shape == (B, 0, S, H)
+
+
 def test_cjoin_in_several_blocks_of_rows(monkeypatch):
     """With blocks that do not divide the rows, values and gradients equal those of a single block."""
     k, v = single(draw(B, S, H, A), draw(B, S, X, A))

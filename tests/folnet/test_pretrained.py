@@ -133,6 +133,24 @@ def test_the_head_of_another_class_is_left_out(tmp_path, other):
     chex.assert_trees_all_equal(other.from_pretrained(tmp_path)[1], params)
 
 
+class Own(FOLNetForSequenceClassification):
+    """A user's class."""
+
+
+@pytest.mark.parametrize(
+    ("saved_as", "loaded_as"),
+    [(Own, FOLNetForSequenceClassification), (FOLNetForSequenceClassification, Own)],
+)
+def test_a_class_derived_from_another_has_its_head(saved_as, loaded_as, tmp_path):
+    """Either takes the other's; a class for another purpose does not."""
+    model = saved_as(CONFIG.replace(num_labels=3))
+    params = small.draw(model)
+    model.save_pretrained(tmp_path, params)
+    chex.assert_trees_all_equal(loaded_as.from_pretrained(tmp_path)[1], params)
+    with pytest.raises(ValueError, match=r"\n  classifier.bias: missing"):
+        folnet.FOLNetForTokenClassification.from_pretrained(tmp_path)
+
+
 def test_parameters_of_16_bits(tmp_path):
     """They are drawn, saved and loaded as such, computed with as their values in 32 bits, and converted."""
     cls = FOLNetForPreTraining

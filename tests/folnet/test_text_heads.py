@@ -40,6 +40,24 @@ def test_logits_are_by_the_table_of_words():
     assert [name for name in both if both[name] == table.shape] == ["folnet.embeddings.word"]
 
 
+@pytest.mark.parametrize("pad", [0, 7])
+def test_padding_before_a_text_does_not_count(pad):
+    """The loss is that of the text alone, whose first word nothing is before."""
+    model, params = causal("j.")
+    text = words(1, 3, seed=2)
+    padded, real = jnp.pad(text, ((0, 0), (2, 0)), constant_values=pad), jnp.asarray([[0, 0, 1, 1, 1]])
+
+    @small.quickly
+    def losses(params):
+        alone = small.apply(model, params, text, labels=text).loss
+        out = small.apply(model, params, padded, None, real, labels=jnp.where(real, padded, -100))
+        return alone, out.loss, text_objective.next_word(out.logits, padded, real)
+
+    alone, loss, found = losses(params)
+    np.testing.assert_allclose([loss, found.mean], [alone] * 2, rtol=1e-5)
+    assert int(found.count) == 2
+
+
 @pytest.mark.parametrize("build", [causal, conditional])
 def test_saved_and_loaded(build, tmp_path):
     """The loaded parameters are equal."""

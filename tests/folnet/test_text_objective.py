@@ -1,5 +1,6 @@
 """Losses of the next word compared with loops, and a decoder's inputs."""
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ IDS = RNG.integers(0, 7, (3, 4))
 @pytest.mark.parametrize("padded", ["", "behind", "before"])
 @pytest.mark.parametrize("prefixes", [None, [0, 2, 3]])
 def test_next_words_in_loops(padded, prefixes):
-    """Every real word but the first column's and those of the prefix, by the logits one token earlier."""
+    """Every real word but a text's first and those of the prefix, by the logits one token earlier."""
     real = np.ones((3, 4), bool)
     if padded:
         real[1, -1 if padded == "behind" else 0] = False
@@ -25,7 +26,7 @@ def test_next_words_in_loops(padded, prefixes):
     for b in range(3):
         first = np.flatnonzero(real[b])[0]
         for t in range(1, 4):
-            if real[b, t] and (prefixes is None or t - first >= prefixes[b]):
+            if real[b, t] and t - first >= max(1, 0 if prefixes is None else prefixes[b]):
                 logits = LOGITS[b, t - 1].astype(np.float64)
                 total += np.log(np.exp(logits).sum()) - logits[IDS[b, t]]
                 count += 1
@@ -38,6 +39,17 @@ def test_next_words_in_loops(padded, prefixes):
     )
     np.testing.assert_allclose(loss.sum, total, rtol=1e-5)
     assert (int(loss.count), int(loss.correct)) == (count, correct)
+
+
+@pytest.mark.unchecked  # annotations have signed integers only
+def test_ids_of_narrow_types():
+    """255 is a word of 256, not -1 in another form."""
+    logits = jnp.asarray(RNG.normal(size=(1, 4, 256)), jnp.float32)
+    wide = jnp.asarray([[7, 255, 156, 3]])
+    narrow, run = wide.astype(jnp.uint8), small.quickly(text_objective.next_word)
+    chex.assert_trees_all_equal(run(logits, narrow), run(logits, wide))
+    read = text_objective.shift_right(narrow, decoder_start_token_id=1, pad_token_id=0)
+    np.testing.assert_array_equal(read, [[1, 7, 255, 156]])
 
 
 def test_targets():

@@ -1,6 +1,7 @@
 """WordPiece compared with its definition in plain Python, and invalid vocabularies."""
 
 import itertools
+import json
 import pickle
 import unicodedata
 from collections import Counter
@@ -385,3 +386,12 @@ def test_damaged_settings_of_a_tokenizer(text, message, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(ValueError, match=f"tokenizer_config.json: {message}"):
         WordPieceTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_texts_to_be_continued_have_no_segments_elsewhere(closes, tmp_path):
+    """`transformers` takes the inputs of generation from the names here; other models read all three."""
+    small_tasks.tokenizer().save_pretrained(tmp_path, closes=closes)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    names = None if closes else ["input_ids", "attention_mask"]
+    assert settings.get("model_input_names") == names

@@ -316,6 +316,12 @@ def test_an_encoder_is_of_either_kind():
     assert isinstance(encoder(BERT_BASE), Transformer)
     with pytest.raises(ValueError, match="expected a FOLNetConfig or a TransformerConfig"):
         encoder(ModelConfig())
+    pairs: tuple[Any, ...] = ((FOLNet, BERT_BASE), (Transformer, BASE))
+    for cls, config in pairs:
+        other = "FOLNetConfig" if cls is FOLNet else "TransformerConfig"
+        message = f"config: got a {type(config).__name__}, expected a {other}"
+        with pytest.raises(ValueError, match=message):
+            cls(config).init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32))
 
 
 @pytest.mark.parametrize(

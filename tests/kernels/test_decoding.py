@@ -73,6 +73,21 @@ def test_tokens_have_32_bits_where_numbers_have_64():
     np.testing.assert_array_equal(tokens, [[5, EOS, EOS]])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size", "found"),
+    [
+        (jnp.int8, 128, jnp.int8),
+        (jnp.int8, 129, jnp.int32),
+        (jnp.int16, 2**15, jnp.int16),
+        (jnp.int16, 2**15 + 1, jnp.int32),
+        (jnp.int32, 2**31, jnp.int32),
+    ],
+)
+def test_words_have_the_prompts_type_if_it_has_all_of_them(dtype, size, found):
+    words = decoding.as_words(jnp.asarray([[size - 1]]), jnp.zeros((3, 2), dtype), size)
+    assert (words.dtype, int(words[0, 0])) == (found, size - 1)
+
+
 def test_drawing_is_as_probable_as_the_model_says():
     """Compares frequencies with the softmax at a temperature, among the words allowed by top_k and top_p."""
     logits = np.asarray([2.0, -1.0, 1.5, 0.0, 1.0, -3.0])
@@ -368,6 +383,26 @@ def test_fewer_answers_than_beams():
     assert answers(found) == [answer for _, answer in all_answers(table, 1)] + [(), ()]
     np.testing.assert_array_equal(found.log_probabilities[0, 3:], -np.inf)
     np.testing.assert_array_equal(found.tokens[0, 3:], PAD)
+
+
+@pytest.mark.parametrize("pad", [-1, 9])
+def test_padding_need_not_be_a_symbol(pad):
+    """What has ended stays in the beam as it does with a symbol for padding."""
+    logits = jnp.asarray([[[0.1, 0.4, 1.5, 1.0]] * 3])
+    step = lambda last, state, count: (logits, state)  # noqa: E731
+    options: Any = {"last": jnp.zeros((1, 3), jnp.int32), "most": 4}
+    found, wanted = (decoding.search_beams(step, 0, ends=Ends(p, (EOS,)), **options) for p in (pad, PAD))
+    np.testing.assert_array_equal(wanted.tokens[0, 0], [EOS, PAD, PAD, PAD])
+    ended = np.arange(4) >= np.asarray(wanted.lengths)[..., None]
+    assert ended.any(axis=-1).all()
+    np.testing.assert_array_equal(found.tokens, np.where(ended, pad, wanted.tokens))
+    jax.tree.map(np.testing.assert_array_equal, found[1:], wanted[1:])
+
+
+@pytest.mark.parametrize("search", [decoding.search, decoding.search_beams])
+def test_one_symbol_at_least_is_asked_for(search):
+    with pytest.raises(ValueError, match="most: got 0, expected at least 1"):
+        search(lambda *_: None, 0, last=jnp.zeros((1, 2), int), most=0, ends=Ends(PAD))
 
 
 def test_length_exponent_favours_length():

@@ -207,6 +207,18 @@ BAD = [
         (Command("c", logic.numeral_span(2, H)),),
         r"programs of Command 'c': got type !\(H -o H\) -o H -o H, expected H -o H",
     ),
+    *(
+        (
+            logic.evaluate(H),
+            (Command("p", cast(Any, programs)), Input("c")),
+            r"programs of Command 'p': got .*, expected a tuple of terms or a space of programs",
+        )
+        for programs in (
+            [logic.numeral(n, H) for n in range(2)],
+            logic.numeral(1, H),
+            logic.word_products(2, H),
+        )
+    ),
     (
         logic.dereliction(E),
         (Fixed("c", np.eye(4)),),
@@ -285,6 +297,7 @@ def test_masters_that_do_not_fit(master, inputs, message):
     ("options", "message"),
     [
         ({"inside": (1,)}, r"inside: got \(1,\), expected None or factors 0 .. 0 of the state H"),
+        ({"inside": (0, 0)}, r"inside: got \(0, 0\), expected distinct factors"),
         ({"controller": (0, 1)}, r"controller: got \(0, 1\), expected None or factors 0 .. 0 of the state H"),
         ({"controller": (-1,)}, r"controller: got \(-1,\), expected None or factors 0 .. 0 of the state H"),
         ({"controller": ()}, r"controller: got \(\), expected None or at least one factor"),

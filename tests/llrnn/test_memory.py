@@ -359,6 +359,10 @@ def test_no_square_of_the_ring():
             lambda: memory.MultiplePatternNTMCell(4, words=("a",)),
             r"words: got \('a',\), expected a non-empty",
         ),
+        (
+            lambda: memory.PatternNTMCell(4, sharpen=True, squash=False, add_activation=jnp.tanh),
+            "add_activation: got a function with the value -1, expected none below 0 with sharpen=True",
+        ),
         (lambda: memory.PolynomialStepNTMCell(4, max_power=0), "max_power: got 0, expected at least 1"),
         (
             lambda: memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
@@ -382,6 +386,13 @@ def test_the_smallest_memories():
     ):
         carry = cell.initialize_carry(jax.random.key(0), (1, 1))
         assert jax.eval_shape(cell.init_with_output, jax.random.key(0), carry, x)[0][1].shape == (1, 1)
+
+
+def test_fields_are_checked_within_a_program_too():
+    """Where the values of an activation would otherwise be unknown."""
+    cell = memory.PatternNTMCell(4, memory_size=5, sharpen=True, squash=False)
+    start = quickly(lambda: cell.initialize_carry(jax.random.key(0), (3,)))()
+    assert start.controller.shape == (4,)
 
 
 def test_fields_are_checked_when_a_step_is_run_too():

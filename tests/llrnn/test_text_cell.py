@@ -143,6 +143,7 @@ def test_a_name_that_a_command_also_takes_is_refused(command, other):
         (("0",), r"initial: got 1 texts, expected 2, one per factor of the state H & W"),
         (("0", "unit 4"), r"initial: got 'unit 4' for the factor W, expected a number, or `unit K`"),
         (("zero", "1"), r"initial: got 'zero' for the factor H, expected a number"),
+        ((f"unit {'0' * 5000}", "1"), r"initial: got 'unit 0+' for the factor H, expected a number"),
     ],
 )
 def test_a_mistake_in_the_initial_state_is_named(initial, message):
@@ -169,6 +170,18 @@ def test_a_mistake_in_the_initial_state_is_named(initial, message):
             r"\!x:!E. x",
             ("x: given numerals 3",),
             r"for type H -o H, expected the type of numerals, such as !\(H -o",
+        ),
+        *(
+            (r"\!x:!E. x", (f"x: {source}",), rf"inputs: got 'x: {source}', expected `NAME: SOURCE`")
+            for source in ("roll --1", "roll ²", f"roll {'1' * 5000}", f"input 0:{'1' * 5000}")
+        ),
+        *(
+            (
+                r"\!n:!int. \!x:!E. n !x",
+                (f"n: given {kind} {size}", "x: input"),
+                rf"inputs: got 'n: given {kind} {size}', expected numerals L, words L or terms: line 1",
+            )
+            for kind, size in (("numerals", "²"), ("words", "9" * 5000))
         ),
         (
             r"\!x:!E. x",

@@ -38,6 +38,30 @@ def test_what_is_not_a_models_settings_is_named(tmp_path, text, message):
         folders.read(tmp_path, ("kind", "other"), "a model")
 
 
+class Base: ...
+
+
+class First(Base): ...
+
+
+class Second(First): ...
+
+
+class Newest(Base): ...
+
+
+Newest.__name__ = "Second"
+
+
+def test_classes_are_found_with_those_derived_from_them():
+    """At any depth, the class itself first; of two of a name the newest, unless one is the other's base."""
+    assert list(folders.kinds(Base)) == ["Base", "First", "Second"]
+    assert folders.kinds(Base) == {"Base": Base, "First": First, "Second": Newest}
+    assert folders.kinds(First) == {"First": First, "Second": Second}
+    assert folders.family(First) == {"object", "Base", "First", "Second"}
+    assert folders.family(Newest) == {"object", "Base", "Second"}
+
+
 def test_misfits_are_all_listed():
     lines = folders.misfits({"a": (1,), "b": (2,), "c": (3,)}, {"b": (2,), "c": (4,), "d": (5,)})
     assert lines == [

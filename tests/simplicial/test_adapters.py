@@ -76,6 +76,27 @@ def test_an_env_is_a_function_of_its_seed():
     assert not np.array_equal(first.reset()[0], gymnasium_adapters.BoxWorldEnv(SHORT).reset()[0])
 
 
+def test_later_boards_depend_on_the_seeds_of_a_vector_env():
+    """A list of seeds too; seeds that are too few change nothing."""
+
+    def later(*seeds):
+        envs = gymnasium_adapters.BoxWorldVectorEnv(6, SHORT)
+        envs.reset(seed=list(seeds))
+        with pytest.raises(ValueError, match="seed: got 1 numbers"):
+            envs.reset(seed=[1])
+        return envs.reset()[0]
+
+    np.testing.assert_array_equal(later(0, 1, 2, 3, 4, 5), later(2**32, 1, 2, 3, 4, 5))
+    assert not np.array_equal(later(0, 1, 2, 3, 4, 5), later(0, 1, 2, 3, 4, 6))
+
+
+def test_boards_of_a_vector_env_are_renewed():
+    """In episodes of one step, the pool of boards would repeat after as many episodes."""
+    envs = gymnasium_adapters.BoxWorldVectorEnv(6, SHORT.replace(horizon=1), autoreset_mode="SameStep")
+    pictures = [envs.reset(seed=0)[0][0]] + [envs.step(np.ones(6, int))[0][0] for _ in range(10)]
+    assert len({picture.tobytes() for picture in pictures}) == 11
+
+
 def test_an_env_plays_a_board_made_by_hand(monkeypatch):
     """Boards are passed through reset's options; other options are rejected."""
     plain = boxworld.from_board  # of known values, but as one program instead of sixty

@@ -122,6 +122,17 @@ def test_agents_are_the_transcription(num_virtual, batch, colours, sizes):
             np.testing.assert_allclose(attention.pairs[b], maps.pairs[i], rtol=1e-8, atol=1e-9)
 
 
+def test_the_logit_of_pairs_is_the_agents():
+    observation = pictures(0, 4, 5, 3)
+    agent = Agent(features=8, num_blocks=1, two_simplicial_features=6, conv_features=(4,), head_features=(4,))
+    variables = parameters(agent, observation)
+    one, other = (
+        quickly(agent.clone(logit=logit).apply)(variables, observation).logits
+        for logit in ("unsigned", "trilinear")
+    )
+    assert np.abs(one - other).max() > 1e-3
+
+
 def test_gradients_are_those_of_the_transcription():
     """Compared with central differences of the NumPy agent along a random direction for each parameter."""
     observation = pictures(1, 4, 5, 3)

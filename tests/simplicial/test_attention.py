@@ -222,6 +222,27 @@ def test_any_leading_axes():
             np.testing.assert_allclose(out[index], apply(variables, x[index], context), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "context", "masks"),
+    [
+        ((2, 5), (2, 0), {}),
+        ((2, 5), (0,), {}),
+        ((2, 5), (0,), {"context_mask": np.ones(0, bool)}),
+        ((2, 0), (2, 5), {}),
+        ((2, 0), (5,), {"context_mask": np.ones(5, bool)}),
+    ],
+)
+def test_no_queries_or_no_keys_have_weights_too(inputs, context, masks):
+    x, y = np.zeros((*inputs, WIDTH), np.float32), np.zeros((*context, WIDTH), np.float32)
+    variables = jax.eval_shape(two().init, jax.random.key(0), x, y)
+    out, state = jax.eval_shape(
+        lambda *of, **masks: two().apply(*of, **masks, mutable=["intermediates"]), variables, x, y, **masks
+    )
+    assert out.shape == (*inputs, 6)
+    (weights,) = state["intermediates"]["pairs"]
+    assert weights.shape == (2, 1, inputs[-1], context[-1], context[-1])
+
+
 # Initialisation and numerics.
 
 

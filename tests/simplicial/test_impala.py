@@ -1,5 +1,6 @@
 """V-trace against the paper's sums in float64 and its theorem; loss and optimiser against NumPy."""
 
+import dataclasses
 import itertools
 import math
 
@@ -312,6 +313,34 @@ def test_a_truncated_step_teaches_nothing():
     chex.assert_trees_all_equal(
         loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(other)), losses
     )
+
+
+def test_flags_may_be_integers():
+    logits, value, arrays = batch(4)
+    flags = trajectories_of(arrays)
+    numbers = jax.tree.map(lambda leaf: leaf.astype(np.int32) if leaf.dtype == bool else leaf, flags)
+    losses, same = (loss_of(jnp.asarray(logits), jnp.asarray(value), of) for of in (flags, numbers))
+    chex.assert_trees_all_equal(losses, same)
+
+
+def test_an_action_that_is_ruled_out_is_as_if_it_were_not_there():
+    """A logit of -inf adds nothing to the entropy and has no gradient."""
+    logits, value, arrays = batch(5)
+    some = jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays)
+
+    def widened(x):
+        return jnp.pad(x, [(0, 0), (0, 0), (0, 1)], constant_values=-jnp.inf)
+
+    more = widened(some[0]), some[1], dataclasses.replace(some[2], logits=widened(some[2].logits))
+
+    def total(logits, value, trajectories):
+        losses = loss_of(logits, value, trajectories)
+        return losses.total, losses
+
+    (wanted, losses), (got, others) = (jax.jit(jax.grad(total, has_aux=True))(*of) for of in (some, more))
+    chex.assert_trees_all_close(others, losses, rtol=1e-5)
+    np.testing.assert_allclose(got[..., :-1], wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(got[..., -1], 0)
 
 
 def test_the_runtime_takes_the_loss():

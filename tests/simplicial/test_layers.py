@@ -10,6 +10,7 @@ import pytest
 from simplicial import layers
 from simplicial.blocks import FeedForward
 from simplicial.layers import DecoderBlock, RotaryAttention, SimplicialDecoder, TrilinearAttention
+from tests.simplicial import numpy_agent
 from tests.simplicial.small import draw, made, parameters, quickly
 
 WIDTH = 10  # features of a position
@@ -61,6 +62,20 @@ def trilinear(params, x, module):
     return out.reshape(len(x), -1) @ np.asarray(params["output"]["kernel"])
 
 
+def rotary(params, x, module):
+    """Causal dot-product attention with rotary positions for one sequence [N, V], query by query."""
+    heads, groups = module.num_heads, module.num_groups
+    (query,) = projected(params, "query", x, heads, 1)
+    key, value = projected(params, "keys_and_values", x, groups, 2)
+    query, key = turned(query, 2), turned(key, 2)
+    out = np.zeros_like(query)
+    for i, h in np.ndindex(query.shape[:2]):
+        seen, g = slice(max(0, i - (module.window or len(x)) + 1), i + 1), h * groups // heads
+        weights = np.exp(key[seen, g] @ query[i, h] / np.sqrt(query.shape[-1]))
+        out[i, h] = weights @ value[seen, g] / weights.sum()
+    return out.reshape(len(x), -1) @ np.asarray(params["output"]["kernel"])
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     "fields",
@@ -83,18 +98,10 @@ def test_trilinear_attention_is_the_formula(fields):
 
 @pytest.mark.usefixtures("x64")
 def test_rotary_attention_is_the_formula():
-    x, heads, groups, window = draw(1, 7, WIDTH), 4, 2, 3
-    module = RotaryAttention(heads, 8, groups, window=window, param_dtype=jnp.float64)
+    x = draw(1, 7, WIDTH)
+    module = RotaryAttention(4, 8, 2, window=3, param_dtype=jnp.float64)
     variables, apply = made(module, x)
-    (query,) = projected(variables["params"], "query", x, heads, 1)
-    key, value = projected(variables["params"], "keys_and_values", x, groups, 2)
-    query, key = turned(query, 2), turned(key, 2)
-    out = np.zeros_like(query)
-    for i, h in np.ndindex(query.shape[:2]):
-        seen = slice(max(0, i - window + 1), i + 1)
-        weights = np.exp(key[seen, h // 2] @ query[i, h] / np.sqrt(2))
-        out[i, h] = weights @ value[seen, h // 2] / weights.sum()
-    wanted = out.reshape(7, 8) @ variables["params"]["output"]["kernel"]
+    wanted = rotary(variables["params"], x, module)
     np.testing.assert_allclose(apply(variables, x), wanted, rtol=1e-10, atol=1e-10)
 
 
@@ -134,6 +141,53 @@ def test_the_model_sees_no_future():
     np.testing.assert_array_equal(before[:, :4], after[:, :4])
     assert np.abs(before[:, 4:] - after[:, 4:]).min(axis=-1).max() > 1e-4
     assert before.shape == (2, 6, 11)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_model_is_the_formula():
+    """One sequence, two blocks of groups: dot products, then determinants in windows."""
+    model = SimplicialDecoder(
+        11, features=12, num_layers=2, num_heads=2, num_groups=1, hidden=7, every=2, window1=2, window2=3,
+        logit="signed", param_dtype=jnp.float64,
+    )  # fmt: skip
+    tokens = np.random.default_rng(0).integers(0, 11, 6)
+    variables, apply = made(model, tokens)
+    params = variables["params"]
+    x = params["embedding"]["embedding"][tokens]
+    attentions = (
+        lambda params, x: rotary(params, x, RotaryAttention(2, 12, 1)),
+        lambda params, x: trilinear(
+            params, x, TrilinearAttention(2, 12, 1, window1=2, window2=3, logit="signed")
+        ),
+    )
+    for name, attention in zip(("block_1", "block_2"), attentions, strict=True):
+        block = params[name]
+        x = x + attention(block["attention"], numpy_agent.layer_norm(block["attention_norm"], x))
+        inner = numpy_agent.layer_norm(block["feed_forward_norm"], x)
+        hidden = numpy_agent.relu(numpy_agent.dense(block["feed_forward"]["hidden"], inner))
+        x = x + numpy_agent.dense(block["feed_forward"]["output"], hidden)
+    wanted = numpy_agent.layer_norm(params["norm"], x) @ params["embedding"]["embedding"].T
+    np.testing.assert_allclose(apply(variables, tokens), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_tokens_out_of_range_give_nan():
+    """Negative ones too, and in types that cannot hold the size of the vocabulary."""
+    model = SimplicialDecoder(200, features=4, num_layers=1, num_heads=1, every=0, hidden=3)
+    variables, apply = made(model, np.zeros(2, int))
+    for dtype, tokens, known in (
+        (np.int32, [199, 200], [True, False]),
+        (np.int32, [1, -1], [True, False]),
+        (np.int8, [127, -3], [True, False]),
+        (np.uint8, [199, 255], [True, False]),
+        (np.uint32, [3, 2**32 - 1], [True, False]),
+    ):
+        found = apply(variables, np.asarray(tokens, dtype)[:, None])[:, 0]
+        np.testing.assert_array_equal(np.isfinite(found).all(axis=-1), known)
+    one = SimplicialDecoder(1, features=4, num_layers=1, num_heads=1, every=0, hidden=3)
+    variables, apply = made(one, np.zeros(2, int))
+    np.testing.assert_array_equal(
+        np.isfinite(apply(variables, np.asarray([[0], [1]])).ravel()), [True, False]
+    )
 
 
 def test_a_block_adds_both_sublayers():

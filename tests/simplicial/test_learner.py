@@ -116,6 +116,20 @@ def test_an_iteration_is_that_of_plain_numpy():
     assert report.finite.all()
 
 
+def test_parameters_are_the_callers_after_a_run():
+    """A run takes the memory of its state; the optimizer may keep the parameters that it is given."""
+    keeps = optax.GradientTransformation(
+        lambda params: params, lambda updates, state, params=None: (updates, state)
+    )
+    learner = small(optax.chain(keeps, optax.sgd(0.1)))
+    params = corridor.weights(np.random.default_rng(1))
+    before = np.array(params["weights"])
+    state, _ = program(learner)(learner.init(params, jax.random.key(0)))
+    np.testing.assert_array_equal(params["weights"], before)
+    np.testing.assert_array_equal(state.opt_state[0]["weights"], before)
+    assert np.abs(state.params["weights"] - before).max() > 0.01
+
+
 def test_it_learns():
     """The share of solved episodes rises from a quarter to nearly all."""
     learner, run = usual()

@@ -116,6 +116,36 @@ def test_bfloat16_caches_bfloat16():
         assert getattr(found, "tokens", found).dtype == jnp.int16
 
 
+def test_answers_may_have_more_symbols_than_the_type_of_the_source():
+    """They are those to the same source in 32 bits, and of this type."""
+    model = build(TPTransformer, vocab_size=200)
+    params, source = draw(model, seed=1), tokens(2, 4)
+    found, want = (
+        greedy(model, params, source.astype(of), max_length=1, cache=False) for of in (jnp.int8, jnp.int32)
+    )
+    assert found.dtype == jnp.int32
+    np.testing.assert_array_equal(found, want)
+    assert want.max() > 127
+
+
+@pytest.mark.unchecked  # unsigned ids are no `Int`
+def test_answers_have_the_type_of_the_source_if_it_has_all_symbols():
+    for size, dtype in ((256, np.uint8), (300, np.int32)):
+        model = build(TPTransformer, vocab_size=size)
+        for function in (decoding.greedy_decode, decoding.beam_search):
+            decode = functools.partial(function, model, max_length=1, **SYMBOLS)
+            found = jax.eval_shape(decode, small.shapes(model), tokens(2, 4).astype(np.uint8))
+            assert getattr(found, "tokens", found).dtype == dtype
+
+
+def test_an_empty_cache_can_be_donated():
+    """No array is in it twice. Its memory is used for the new one."""
+    model = build(TPTransformer, num_layers=2)
+    past = model.empty_past(2, 1, 3)
+    jax.jit(lambda past: jax.tree.map(jnp.sin, past), donate_argnums=0)(past)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(past))
+
+
 @pytest.mark.slow
 def test_a_batch_over_devices():
     """Sharded inputs give the same answers as a single device without further settings."""

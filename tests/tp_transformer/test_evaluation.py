@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.tp_transformer import small
 from tp_transformer import TPTransformer, decoding, evaluation, objective
 from tp_transformer.evaluation import Scores, Share, exact_match, forced_match, score
-from tp_transformer.mathematics.batches import Batches
+from tp_transformer.mathematics.batches import Batch, Batches
+from tp_transformer.mathematics.questions import Question
 from tp_transformer.mathematics.sources import Generator
 from tp_transformer.mathematics.vocabulary import DEFAULT, END, PAD, START
 
@@ -165,6 +166,21 @@ def test_most_frequent_answers():
         answers = [pair.answer for pair in SET.questions("train", module)]
         assert answers.count(answer) == max(answers.count(other) for other in answers)
     assert frequent["numbers__is_prime"] in ("True", "False")
+
+
+def test_of_equally_frequent_answers_the_first_in_the_alphabet():
+    """Whichever was asked for first."""
+    answers = ("b", "9", "10", "9", "b", "10", "a")
+
+    class Asked(list):
+        modules = ("one",)
+
+        def question(self, index):
+            return Question("?", answers[index])
+
+    rows = np.arange(len(answers), dtype=np.int32)
+    batch = Batch(rows[:, None], rows[:, None], 0 * rows, rows)
+    assert evaluation.most_frequent_answers(Asked([batch])) == {"one": "10"}
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,19 @@ def test_embedding(binds_roles):
     np.testing.assert_allclose(logits, cells @ table.T, rtol=1e-4, atol=1e-5)
 
 
+NARROW = ((128, np.int8), pytest.param(256, np.uint8, marks=pytest.mark.unchecked))  # not an `Int`
+
+
+@pytest.mark.parametrize(("size", "dtype"), NARROW)
+def test_symbols_of_types_that_lack_their_number(size, dtype):
+    """The greatest symbol is the greatest number of the type; and no symbol is out of range."""
+    module: Any = Embedding(size, 4, False)
+    tokens, positions = np.asarray([[0, 3, size - 1]]), sinusoids(3, 4)
+    params = drawn(module, jnp.asarray(tokens), positions)
+    run = quickly(lambda tokens: module.apply({"params": params}, tokens, positions))
+    np.testing.assert_array_equal(run(tokens.astype(dtype)), run(tokens.astype(np.int32)))
+
+
 def test_types_of_cells():
     """Those of the computation, or else of the parameters."""
     tokens, positions = jnp.zeros((1, 3), jnp.int32), sinusoids(3, 4)

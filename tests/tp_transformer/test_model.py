@@ -286,6 +286,14 @@ def test_maps_and_roles_on_request():
     assert [attended.roles for attended in without] == [None]
 
 
+def test_a_mask_of_the_source_may_be_that_of_all_rows():
+    model = build(TPTransformer)
+    params, encoded = {"params": draw(model)}, np.ones((2, 6, 16), np.float32)
+    decode = functools.partial(model.apply, params, *map(jnp.asarray, (TARGET, encoded)), method="decode")
+    run = quickly(lambda mask: decode(mask))
+    np.testing.assert_array_equal(run(PADDED[1] != 0), run(np.stack([PADDED[1] != 0] * 2)))
+
+
 def test_what_is_refused():
     """Errors name the argument or field."""
     row = tokens(1, 3)

@@ -184,6 +184,26 @@ def test_another_architecture_is_refused_by_its_own_class(saved):
         Transformer.from_pretrained(saved[0])
 
 
+class Own(TPTransformer):
+    """A user's class."""
+
+
+class OwnOfOwn(Own):
+    """And one of that."""
+
+
+@pytest.mark.parametrize("cls", [Own, OwnOfOwn])
+def test_classes_of_classes_are_loaded_through_those_they_are_of(cls, tmp_path):
+    model, params = make(cls)
+    model.save_pretrained(tmp_path, params)
+    for loader in (cls, *cls.__bases__, TPTransformer, EncoderDecoder):
+        found, again = loader.from_pretrained(tmp_path)
+        assert type(found) is cls
+        chex.assert_trees_all_equal(again, params)
+    with pytest.raises(ValueError, match=f"got architecture '{cls.__name__}', expected 'Transformer'"):
+        Transformer.from_pretrained(tmp_path)
+
+
 def test_what_is_pushed_is_what_is_saved(monkeypatch):
     model = build(TPTransformer)
     pushed.check(monkeypatch, pretrained.hub, model, draw(model))

@@ -140,7 +140,7 @@ class TextDirectory:
         return TextQuestions(path)
 
 
-_TFDS_SPLITS: dict[str, TFDSSplit] = {TRAIN: "train", INTERPOLATE: "test"}
+_TFDS_SPLITS: dict[Split, TFDSSplit] = {TRAIN: "train", INTERPOLATE: "test"}
 
 
 class TFDSDirectory:
@@ -270,14 +270,18 @@ def _test_questions(source: Generator) -> frozenset[int]:
 
 
 def copy_to_text(
-    source: Source, directory: str | Path, *, splits: Sequence[Split] = (TRAIN, INTERPOLATE)
+    source: Source, directory: str | Path, *, splits: Sequence[Split] | None = None
 ) -> TextDirectory:
     """Writes the questions of a source as text files, the format that is fastest to read, and opens the copy.
 
     The directory is created if it does not exist; "train" becomes one file per module. Existing files are
-    kept, so the copy can be interrupted and started again.
+    kept, so the copy can be interrupted and started again. Without `splits`, all that the source has are
+    copied: "train", "interpolate" and, but for TFDS, "extrapolate".
     """
     root = Path(directory).expanduser()
+    if splits is None:
+        every: Sequence[Split] = [*_TFDS_SPLITS] if isinstance(source, TFDSDirectory) else [TRAIN, *TEST]
+        splits = [split for split in every if source.modules(split)]
     for split in splits:
         (root / split).mkdir(parents=True, exist_ok=True)
         for module in source.modules(split):

@@ -32,6 +32,8 @@ MAX_ANSWER = 30
 """Length of the longest answer."""
 
 VOCABULARY_FILE = "vocabulary.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+"""What `Vocabulary.save_tokenizer` writes."""
 
 INFERRED = (
     "The ids of the authors' weights are inferred, because vocab.pt, the file with their numbering, was "
@@ -124,9 +126,12 @@ class Vocabulary:
             "pad_token_id": self.pad,
             "max_new_tokens": MAX_ANSWER + 1,
         }
-        write_whole(Path(directory) / "tokenizer.json", tokenizer.to_str(pretty=True))
-        for name, content in (("tokenizer_config.json", settings), ("generation_config.json", generation)):
-            write_whole(Path(directory) / name, json.dumps(content, indent=2) + "\n")
+        texts = (
+            tokenizer.to_str(pretty=True),
+            *(json.dumps(content, indent=2) + "\n" for content in (settings, generation)),
+        )
+        for name, text in zip(TOKENIZER_FILES, texts, strict=True):
+            write_whole(Path(directory) / name, text)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Vocabulary":

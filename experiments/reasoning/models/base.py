@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from experiments.baselines.layers import Dense
 from experiments.reasoning.tasks.base import Kind, Problems, Task
 
 ALL_KINDS: tuple[Kind, ...] = ("set", "sequence", "graph")
@@ -77,7 +78,7 @@ class Encoded(nn.Module):
         """Returns the logits."""
         if problems.relations is None:
             embedded = nn.Embed(self.task.vocabulary, self.features, name="tokens")(problems.tokens)
-            return nn.Dense(self.task.classes, name="classes")(self.encoder(embedded))
+            return Dense(self.task.classes, name="classes")(self.encoder(embedded))
         batch, size = problems.tokens.shape
         first, second = (
             nn.Embed(self.task.vocabulary, self.features, name=name)(problems.tokens)
@@ -86,7 +87,7 @@ class Encoded(nn.Module):
         pairs = nn.Embed(2 * (self.task.relations + 1), self.features, name="relations")(kinds_of(problems))
         embedded = pairs + first[:, :, None] + second[:, None]
         states = self.encoder(embedded.reshape(batch, size * size, self.features))
-        return nn.Dense(self.task.classes, name="classes")(states).reshape(batch, size, size, -1)
+        return Dense(self.task.classes, name="classes")(states).reshape(batch, size, size, -1)
 
 
 def kinds_of(problems: Problems) -> Array:

@@ -4,6 +4,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from experiments import baselines
+from experiments.baselines.layers import Dense
 from experiments.reasoning.models.base import Model, Sizes, kinds_of
 from experiments.reasoning.tasks.base import Problems, Task
 
@@ -32,7 +33,7 @@ class Edges(nn.Module):
         states = embedding(kinds_of(problems), nodes)
         for _ in range(ROUNDS):
             states = layer(states)
-        return nn.Dense(self.task.classes, name="classes")(states)
+        return Dense(self.task.classes, name="classes")(states)
 
 
 MODELS = {"edge_transformer": Model(Edges, kinds=("graph",))}

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from experiments.baselines.layers import Dense
 from experiments.reasoning.models.base import Model, Sizes, kinds_of
 from experiments.reasoning.tasks.base import Problems, Task
 from folnet import FOLNet, FOLNetConfig
@@ -31,7 +32,7 @@ class Deduced(nn.Module):
         relations = None if problems.relations is None else kinds_of(problems)
         deduced = FOLNet(self.config)(problems.tokens, relation_ids=relations)
         asked: Any = deduced.relation_hidden_state if self.task.asks_pairs else deduced.last_hidden_state
-        return nn.Dense(self.task.classes, name="classes")(asked.astype(jnp.float32))
+        return Dense(self.task.classes, name="classes")(asked.astype(jnp.float32))
 
 
 def _build(operators: str, task: Task, sizes: Sizes) -> Deduced:

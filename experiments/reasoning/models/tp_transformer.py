@@ -1,5 +1,7 @@
 """The encoder of the TP-Transformer: Schlag et al. (2019)."""
 
+import math
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
@@ -13,11 +15,13 @@ from tp_transformer.layers import EncoderLayer, sinusoids
 class TPEncoder(nn.Module):
     """Layers of equation (1), each binding what is attended to to a role.
 
+    Sequences get sinusoids of their positions, added to the inputs times sqrt(D) as in equation (2).
+
     Attributes:
         num_layers: number of layers.
         num_heads: heads of attention.
         hidden: hidden size of the feed-forward layers.
-        is_ordered: whether sinusoids of the positions are added to the inputs.
+        is_ordered: whether the inputs are a sequence.
     """
 
     num_layers: int
@@ -29,7 +33,9 @@ class TPEncoder(nn.Module):
     def __call__(self, inputs: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """Returns the cells of the last layer."""
         length, features = inputs.shape[1:]
-        cells = inputs + sinusoids(length, features)[None] if self.is_ordered else inputs
+        cells = inputs
+        if self.is_ordered:
+            cells = math.sqrt(features) * inputs + sinusoids(length, features)[None]
         everywhere = jnp.ones(inputs.shape[:2], bool)
         for _ in range(self.num_layers):
             cells = EncoderLayer(self.num_heads, self.hidden, TPMultiHeadAttention)(cells, everywhere)

@@ -71,6 +71,7 @@ def test_an_agent_has_the_sizes_of_its_config():
     assert (made.head_features, made.input_centre, made.input_scale) == ((7, 8), 9.0, 10.0)
     assert (made.dtype, made.param_dtype) == (jnp.bfloat16, jnp.float32)
     assert dataclasses.replace(config, kind="relational").make().num_virtual_entities == 0
+    assert AgentConfig(pair_logit="trilinear").make().logit == "trilinear"
     assert AgentConfig().make() == Agent(dtype=jnp.float32)  # the paper's
 
 
@@ -139,6 +140,12 @@ def starts(**fields):
         (starts(), r"learn_from: got 'rewards', expected 'demonstrations' with restarts=2"),
         (starts(learn_from="demonstrations", seeds=2), r"seeds: got 2, expected 1 with restarts=2"),
         (starts(learn_from="demonstrations", seeds=1, first="x"), r"first: got 'x', expected '' with"),
+        ({"held_out": ("1",)}, r"held_out: got \('1',\), expected \(\) with learn_from='rewards'"),
+        (
+            {"learn_from": "demonstrations", "practice_bridges": 0.75}
+            | board(rows=5, cols=9, max_length=2, bridge_probability=0.0),
+            r"max_length=2.*slots with the bridge, expected at most 5",
+        ),
         ({"first_steps": -1}, r"first_steps: got -1, expected at least 0"),
         ({"decay_steps": -2}, r"decay_steps: got -2, expected at least -1"),
         ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),

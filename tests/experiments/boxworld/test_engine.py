@@ -13,7 +13,7 @@ from experiments.boxworld import demonstrations
 from experiments.boxworld.config import AgentConfig, BoardConfig, type_name, type_of
 from experiments.boxworld.engine import Impala, make_policy, type_label
 from experiments.runtime import mesh
-from simplicial import AgentOutput, impala, rollout
+from simplicial import AgentOutput, boxworld, impala, rollout
 from simplicial.learner import Report
 from tests import on_devices
 from tests.experiments.boxworld.player import small_episode, small_player
@@ -105,6 +105,17 @@ def test_the_record_is_of_all_seeds_and_steps():
     assert found["seed/5/solved"] == (ended[6:] // 2).sum()
     assert "seed/0/solved" not in Impala(small(seeds=1, board=TWO_TYPES)).metrics(report(seeds=1), step=1)
     assert list(found)[:2] == ["loss", "solved"]  # what is shown first while it runs
+
+
+@pytest.mark.parametrize(
+    ("board", "practice"),
+    [({"bridge_probability": 0.0}, 0.75), ({"bridge_probability": 1.0}, 0.75), ({}, 0.0), ({}, 1.0)],
+)
+def test_types_of_imitation_are_those_that_are_practised(board, practice):
+    config = small(learn_from="demonstrations", practice_bridges=practice, board=BoardConfig(**board))
+    engine = Impala(config)
+    assert engine.puzzles == boxworld.puzzles(config.practice())
+    assert len(engine.puzzles) == engine.learner.environment.kinds
 
 
 def test_each_mean_has_its_own_count():

@@ -219,6 +219,11 @@ def test_win_rates_over_training():
         pictures.win_rates_over_training({1: counts(0), 2: counts(0, TYPES[:3])}, title="t")
 
 
+def test_colours_of_more_lengths_than_there_are_colours():
+    figure = pictures.over_training({(9, 1, 18): ([1, 2], [0.1, 0.2], [0, 0], [1, 1])}, title="t")
+    assert figure.axes[0].lines[0].get_color() == runtime.plots.COLOURS[0]
+
+
 def test_other_environments():
     """Standard BoxWorld has no bridges, and one lock on its Gem."""
     types = np.asarray(boxworld.puzzles(boxworld.STANDARD))

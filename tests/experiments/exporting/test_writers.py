@@ -30,8 +30,9 @@ def test_the_function_of_a_writer_gives_what_a_text_gives_alone():
     found = jax.jit(exportable.function)(params, {"input_ids": ids, "attention_mask": ids > 0})
     assert found["tokens"].shape == (2, 4)
     alone = generate(
-        model, params, jnp.asarray(ids[1:, :2]), max_new_tokens=4, pad_token_id=0, eos_token_id=3
-    )
+        model, params, jnp.asarray(ids[1:, :2]), max_new_tokens=4, pad_token_id=0, eos_token_id=3,
+        allowed=writers.words_of(model, TOKENIZER),
+    )  # fmt: skip
     np.testing.assert_array_equal(found["tokens"][1], alone.sequences[0, 2:])
     assert found["count"][1] == alone.lengths[0] - 2
 
@@ -44,10 +45,26 @@ def test_the_function_of_an_encoder_decoder_is_greedy_generation():
     found = jax.jit(exportable.function)(params, {"input_ids": ids, "attention_mask": ids > 0})
     wanted = generate_from(
         model, params, jnp.asarray(ids), attention_mask=jnp.asarray(ids > 0), decoder_start_token_id=2,
-        max_new_tokens=4, pad_token_id=0, eos_token_id=3,
+        max_new_tokens=4, pad_token_id=0, eos_token_id=3, allowed=writers.words_of(model, TOKENIZER),
     )  # fmt: skip
     np.testing.assert_array_equal(found["tokens"], wanted.sequences[:, 1:])
     np.testing.assert_array_equal(found["count"], wanted.lengths - 1)
+
+
+@pytest.mark.parametrize("build", [small_decoders.causal, small_decoders.conditional])
+def test_only_words_are_written(build):
+    """Nor [PAD], [CLS] and [MASK], nor what the word table has more of, however likely they are."""
+    model, params = build("j.")
+    never = [0, 2, 4, *range(len(VOCABULARY), small_decoders.VOCAB)]
+    table = 0.01 * np.asarray(params["folnet"]["embeddings"]["word"])
+    table[never] = table[5] * 1000 * (-1) ** np.arange(len(never))[:, None]  # some have the greatest logit
+    embeddings = params["folnet"]["embeddings"] | {"word": jnp.asarray(table)}
+    params = params | {"folnet": params["folnet"] | {"embeddings": embeddings}}
+    exportable = writers.of_writer(model, params, WordPieceTokenizer(VOCABULARY), 3)
+    ids = np.array([[2, 6, 7], [2, 5, 0]], np.int32)
+    found = jax.jit(exportable.function)(params, {"input_ids": ids, "attention_mask": ids > 0})
+    for row, count in zip(np.asarray(found["tokens"]), np.asarray(found["count"]), strict=True):
+        assert not np.isin(row[:count], never).any()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +110,7 @@ def test_it_writes_what_the_live_model_writes(name, tmp_path):
         "pad_token_id": 0,
         "eos_token_id": 3,
         "attention_mask": mask,
+        "allowed": writers.words_of(model, TOKENIZER),
     }
     if name == "causal":
         lengths = mask.sum(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import runtime
-from experiments.folnet_finetune import page
+from experiments.folnet_finetune import errors, page
 from experiments.folnet_finetune.measures import PREDICTIONS
 from folnet.tasks import own
 
@@ -78,6 +78,13 @@ def test_scores_pictures_and_the_first_errors(tmp_path):
     assert re.findall('<img src="(.*?)"', text) == ["predictions/own_validation_confusion.png"]
     assert "FOLNet fine-tuned: bad, &lt;good&gt;" in text
     assert "reviews.csv" in text
+
+
+def test_texts_may_have_line_ends_that_are_not_of_the_file(tmp_path):
+    """Errors are written as they are, with other separators of lines."""
+    path, texts = tmp_path / "errors.jsonl", ["a\u2028b", "c\u0085d\x1c", ""]
+    path.write_text("".join(errors.worst([{"first": text, "probability": 0.5} for text in texts])), "utf-8")
+    assert sorted(row["first"] for row in page._errors(path)) == sorted(texts)
 
 
 def test_a_run_without_errors_or_pictures_has_its_scores_alone(tmp_path):

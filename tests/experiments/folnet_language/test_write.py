@@ -48,7 +48,7 @@ def test_flags_that_have_no_effect_together_are_refused(changes, message):
 
 def test_there_is_a_line_for_each_text(tmp_path, monkeypatch, capsys):
     """In this process: prompts of both flags, as often as they are to be written."""
-    (tmp_path / "prompts.txt").write_text("b\nc\n", encoding="utf-8")
+    (tmp_path / "prompts.txt").write_text("b\u2028\nc\n", encoding="utf-8")
     asked = []
 
     def written(rows, new_tokens, **options):
@@ -63,14 +63,15 @@ def test_there_is_a_line_for_each_text(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(write.flags, "FLAGS", given)
     write.main()
     ((rows, new_tokens, options),) = asked
-    assert (rows, new_tokens, options.pop("stop")) == (list("aabbcc"), 5, ["."])
+    assert (rows, new_tokens, options.pop("stop")) == ([*"aa", *["b\u2028"] * 2, *"cc"], 5, ["."])
     assert list(options) == list(options_of(given)[0])
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.removesuffix("\n").split("\n")
     assert lines[0] == '{"prompt": "a", "text": "é 0", "ended": false}'
     assert [json.loads(line)["prompt"] for line in lines] == rows
-    given.prompt, given.prompts = [], ""
-    with pytest.raises(ValueError, match="--prompt: got none, expected a text"):
-        write.main()
+    (tmp_path / "prompts.txt").write_text("", encoding="utf-8")
+    for given.prompt, given.prompts in (([], ""), ([], str(tmp_path / "prompts.txt"))):
+        with pytest.raises(ValueError, match="--prompt: got none, expected a text"):
+            write.main()
 
 
 @pytest.mark.slow

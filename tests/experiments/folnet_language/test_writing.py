@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.folnet_language.writing import Words, Writer, open_writer, words_of
+from experiments.exporting.writers import Words, words_of
+from experiments.folnet_language.writing import Writer, open_writer
 from folnet import generate, generate_from
 from folnet.tokenization import WordPieceTokenizer
 from tests.folnet import small_decoders

@@ -92,7 +92,9 @@ def test_nothing_is_replaced(theirs, tmp_path):
     """Existing files are never overwritten, neither a model nor the authors' files."""
     prefix = str(theirs[0])
     convert.from_authors(prefix, str(tmp_path / "ours"))
-    with pytest.raises(ValueError, match=r"config.json, .*model.safetensors: already exists"):
+    with pytest.raises(
+        ValueError, match=r"config.json, .*model.safetensors, .*modeling_folnet.py: already exists"
+    ):
         convert.from_authors(prefix, str(tmp_path / "ours"))
     with pytest.raises(ValueError, match=r"folnet_small.cfg, .*folnet_small.pt: already exists"):
         convert.to_authors(str(tmp_path / "ours"), prefix)

@@ -158,6 +158,22 @@ def test_the_vocabulary_is_of_the_training_text(tmp_path):
         with_data(path).data.open()
 
 
+def test_held_out_text_is_enough_for_the_objective(tmp_path):
+    """Where the next sentence may be of another document there must be another; known before training."""
+    words, path = ("cat", "dog", "bird", "fish"), tmp_path / "texts.txt"
+    every = [" ".join(f"The {a} sees the {b}." for a in words for b in words) for _ in range(9)]
+    texts = [f"Number {number}. {text}" for number, text in enumerate(every)]
+    held = [text for text in texts if pretraining.is_held_out(text, 0.2)]
+    learned = [text for text in texts if text not in held]
+    assert min(len(held), len(learned)) > 1
+    for some, objective in ((held[:1], "sop"), (held[:2], "nsp")):
+        path.write_text("\n\n".join((*learned, *some)))
+        train.open_text(with_data(path, objective=objective))
+    path.write_text("\n\n".join((*learned, held[0])))
+    with pytest.raises(runtime.WorkdirError, match="data: windows: got those of one document, expected at"):
+        train.open_text(with_data(path, objective="nsp"))
+
+
 def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):
     train.open_text(small(source), tmp_path)
     train.open_text(small(source), tmp_path)

@@ -57,6 +57,15 @@ def test_accuracy_on_held_out_and_training_pairs_against_seconds(tmp_path):
     }
 
 
+def test_steps_of_nested_powers_are_no_pairs(tmp_path):
+    write_metrics(tmp_path)
+    options = dataclasses.replace(solved.CONFIG.task_options, operators=2)
+    config = short(task="nested_powers", task_options=options, cell=BASELINE.cell)
+    figure = figures.held_out(tmp_path, {"lstm": config})
+    assert figure.get_suptitle() == "nested powers: steps never seen in training"
+    assert [*curves(figure)] == ["LSTM, held-out steps", "LSTM, training steps"]
+
+
 @pytest.mark.parametrize(("longest", "scale"), [(24, "linear"), (25, "log")])
 def test_error_by_length(longest, scale):
     """A logarithmic axis from eight times the longest training length, 3, on."""

@@ -51,8 +51,10 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("*.txt")} == made
     main(monkeypatch, copy=str(tmp_path / "set"), out=str(tmp_path / "copy"))
     source, copy = (mathematics.open_source(tmp_path / name) for name in ("set", "copy"))
-    name = "numbers__is_factor"
-    assert list(copy.questions("train", name)) == list(source.questions("train", name))
+    for split in ("train", "interpolate", "extrapolate"):
+        assert copy.modules(split) == source.modules(split)
+        for name in source.modules(split):
+            assert list(copy.questions(split, name)) == list(source.questions(split, name))
 
 
 def test_a_name_that_does_not_exist_is_reported_with_the_nearest():

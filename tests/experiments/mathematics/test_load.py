@@ -110,14 +110,18 @@ def test_a_converted_file_is_a_folder_with_the_same_model(tmp_path, monkeypatch,
     summary = capsys.readouterr().out
     assert "73 symbols (pad 1, start 2, end 3)\n" in summary
     assert vocabulary.note in summary
+    assert set(program.folder_files(tmp_path / "ours")) == set((tmp_path / "ours").iterdir())
     found = load.load(tmp_path / "ours")
     assert (found.model, found.vocabulary) == (trained.model.clone(dtype=None), vocabulary)
     assert found.vocabulary.note == vocabulary.note
     chex.assert_trees_all_equal(found.params, trained.params)
     opened = open_model(tmp_path / "ours")
     assert opened.text == load.of_solver(trained).text
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "tokenizer.json").write_text("mine")
     for source, target, message in (
         ("theirs.pt", "ours", "config.json, .*already exists"),
+        ("theirs.pt", "taken", "taken/tokenizer.json: already exists"),
         ("nothing.pt", "new", "weights: got .*nothing.pt"),
     ):
         with pytest.raises(ValueError, match=message):

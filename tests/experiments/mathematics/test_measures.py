@@ -152,14 +152,29 @@ def test_held_back_questions_are_measured_and_never_trained_on():
     assert measures.held_back(with_data(), source) is source
 
 
+class Twice:
+    """A set whose texts are each in it twice."""
+
+    def modules(self, split):
+        return ("own",)
+
+    def questions(self, split, module):
+        return Listed(mathematics.Question(f"{number % 6}", f"{number}") for number in range(12))
+
+
+@pytest.mark.parametrize("count", [11, 12, 50])
+def test_something_is_left_to_learn_from(count):
+    """Although fewer may be held back, since no text of these is learned from."""
+    kept = measures.HeldBack(Twice(), "train", count)
+    message = (
+        f"data.validation: got {count}, expected fewer than the 12 questions of train in own, .* none is"
+    )
+    with pytest.raises(ValueError, match=message):
+        kept.questions("train", "own")
+    assert len(kept.questions("interpolate", "own")) == 12
+
+
 def test_a_text_that_is_held_back_is_not_trained_on_elsewhere():
-    class Twice:
-        def modules(self, split):
-            return ("own",)
-
-        def questions(self, split, module):
-            return Listed(mathematics.Question(f"{number % 6}", f"{number}") for number in range(12))
-
     kept = measures.HeldBack(Twice(), "train", 2)
     assert [pair.question for pair in kept.questions(measures.VALIDATION, "own")] == ["0", "0"]
     kept = measures.HeldBack(Twice(), "train", 3)

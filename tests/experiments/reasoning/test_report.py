@@ -12,14 +12,22 @@ from experiments.runtime import claims
 
 def made_up(task: str, model: str, part: str, ours: list[float], baseline: list[float], **more: Any) -> dict:
     """A line as the runner writes it, of a declared claim."""
+    values = {model: ours, "slow": [value / 2 for value in baseline], "best": baseline}
     entries = [
-        {"name": name, "per_seed": values, "seeds": [0, 1, 2], "seconds": [60, 61, 62], "parameters": 60_000}
-        for name, values in ((model, ours), ("transformer", baseline))
+        {
+            "name": name,
+            "per_seed": per_seed,
+            "seeds": [0, 1, 2],
+            "seconds": [60, 61, 62],
+            "parameters": 60_000,
+        }
+        for name, per_seed in values.items()
     ]
     line = {
         "id": f"reasoning.{task}.{model}.{part}", "claim": "more", "measure": "accuracy", "paper": None,
-        "higher_is_better": True, "target": None, "tests": ["unpaired"], "level": 0.95, "ours": entries[0],
-        "baselines": [{**entries[1], "compared": True}], "fixed_beforehand": None, "search_seeds": [100],
+        "higher_is_better": True, "target": None, "tests": ["paired"], "level": 0.95, "ours": entries[0],
+        "baselines": [{**entry, "compared": True} for entry in entries[1:]],
+        "fixed_beforehand": None, "search_seeds": [100],
         "hardware": "1 CPU core", "versions": "jax", "date": "2026-11-30", "command": "c", "commit": "c",
         **more,
     }  # fmt: skip

@@ -60,7 +60,7 @@ def test_the_measure_weighs_all_answers_alike(monkeypatch):
 
 
 def test_settings_curves_and_tests_have_problems_of_their_own(monkeypatch):
-    """They are the same for every seed, and different for every split."""
+    """And so has every seed, and every split."""
     drawn: list[Any] = []
     draw = TASKS["paths"].draw
 
@@ -87,15 +87,20 @@ def test_settings_curves_and_tests_have_problems_of_their_own(monkeypatch):
         suite.make_evaluate(config, kind, splits)(jnp.zeros(()))
     jax.effects_barrier()
     assert [split for split, _ in drawn] == 3 * ["graphs_of_12"] + ["graphs_of_8", "graphs_of_12"]
+    assert len({key for _, key in drawn}) == 5
+    drawn.clear()
+    other = dataclasses.replace(config, features=24, lr=0.5)
+    suite.make_evaluate(other, suite.CURVE)(jnp.zeros(()))
+    suite.make_evaluate(config, suite.CURVE)(jnp.zeros(()))
+    jax.effects_barrier()
     assert drawn[0] == drawn[1]
-    assert len({key for _, key in drawn}) == 4
 
 
 def test_larger_problems_are_fewer():
     """And those of the curve, which is measured often, than those at the end."""
     task = TASKS["modular_arithmetic"]
     found = {seed: [suite.num_batches(task, test, seed) for test in task.tests] for seed in suite.PAIRS}
-    assert found == {suite.VALIDATION: [16, 8, 2], suite.TEST: [16, 8, 2], suite.CURVE: [8, 2, 1]}
+    assert found == {suite.VALIDATION: [16, 8, 4], suite.TEST: [16, 8, 4], suite.CURVE: [8, 4, 4]}
     graph = TASKS["paths"]
     assert (suite.num_elements(graph, "graphs_of_12"), suite.num_tokens(graph, "graphs_of_12")) == (144, 12)
 

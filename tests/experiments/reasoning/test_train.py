@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.reasoning import EXPERIMENT, language, text, train
+from experiments.reasoning import EXPERIMENT, language, suite, text, train
 from experiments.reasoning.config import get_config
+from experiments.reasoning.tasks import TASKS
 from tests.experiments.reasoning.small import SMALL
 from tests.simplicial.small import parameters, quickly
 
@@ -103,6 +104,22 @@ def test_what_a_run_trains_measures_and_reports(tmp_path, monkeypatch, task):
     assert conclude({"a": np.zeros((2, 3)), "b": np.zeros(5)}) == {"parameters": 11, **held_out}
     with pytest.raises(ValueError, match="loops: got 0, expected at least 1"):
         train.main(dataclasses.replace(config, loops=0), workdir=None)
+
+
+def test_what_is_reported_of_the_suite_is_of_the_tests_problems(monkeypatch):
+    """And not of those that choose settings, nor of the curve's."""
+    config, given = dataclasses.replace(get_config("suite"), task="paths"), {}
+
+    def make_evaluate(config, seed=suite.CURVE, tests=()):
+        return lambda params: {f"right/{test}": seed for test in tests or (TASKS[config.task].measure,)}
+
+    monkeypatch.setattr(suite, "make_evaluate", make_evaluate)
+    monkeypatch.setattr(train.runtime, "fit", lambda *of, **settings: given.update(settings))
+    train.main(config, workdir=None)
+    assert given["evaluate"](None) == {"right/graphs_of_12": suite.CURVE}
+    results = given["conclude"]({"a": np.zeros(3)})
+    assert results["tests"] == {"right/graphs_of_8": suite.TEST, "right/graphs_of_12": suite.TEST}
+    assert (results["validated"], results["parameters"]) == (suite.VALIDATION, 3)
 
 
 @pytest.mark.slow  # its measure and the model have cheaper tests

@@ -83,6 +83,16 @@ def test_a_search_run_that_diverges_rules_its_setting_out(tmp_path):
     with pytest.raises(NonFiniteLoss):
         claimed.run(claimed.comparison(), tmp_path, experiment)
     assert sum("diverged" in line for line in claimed.record_of(tmp_path).lines) == 1
+    # What it counts with may be declared.
+    declared = claimed.comparison(diverged=lambda config: {"distance": 100.0 * config.lr})
+    assert "diverged_code" in declared.declaration()
+    (tmp_path / "other").mkdir()
+    lines = claimed.run(declared, tmp_path / "other", experiment)
+    assert [line["ours"]["per_seed"][1] for line in lines] == pytest.approx(2 * [1.0])
+    record = claimed.record_of(tmp_path / "other").lines
+    assert [line["seed"] for line in record if "diverged" in line and line["kind"] == "reported"] == [1, 1]
+    done = claiming.finished(declared, tmp_path / "other" / "out")
+    assert {piece.seed for piece in done} == {0, 2}  # one that diverged has no bits to repeat
 
 
 def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path):
@@ -175,6 +185,11 @@ def test_a_run_is_repeated_from_nothing(uninterrupted, tmp_path):
     def other(config, *, workdir):
         return claimed.simulated(dataclasses.replace(config, lr=0.03), workdir=workdir)
 
+    with pytest.MonkeyPatch.context() as patch:
+        here = claiming.surroundings()
+        other_cores = {**here, "devices": {**here["devices"], "cpus": here["devices"]["cpus"] + 1}}
+        patch.setattr(claiming, "surroundings", lambda: other_cores)
+        assert claiming.finished(claimed.comparison(), tmp_path / "out") == []
     assert again(claimed.SIMULATED)
     assert not again(dataclasses.replace(claimed.SIMULATED, main=other))
     *before, first, second = claimed.record_of(tmp_path).lines

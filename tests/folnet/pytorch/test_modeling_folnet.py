@@ -207,10 +207,12 @@ def test_the_language_model_is_the_same(name, transformers, tmp_path):
             found = theirs(**{key: torch.tensor(of) for key, of in batch.items()}).logits.numpy()
         real = batch.get("attention_mask", np.ones_like(MASK)) == 1
         np.testing.assert_allclose(found[real], np.asarray(want)[real], atol=1e-5)
-    labels = np.where(MASK, given["input_ids"], -100).astype(np.int64)
-    want = small.apply(model, params, **jax.tree.map(jnp.asarray, {**given, "labels": labels})).loss
-    loss = theirs(**{key: torch.tensor(of) for key, of in {**given, "labels": labels}.items()}).loss
-    np.testing.assert_allclose(loss.item(), want, rtol=1e-5)
+    for mask in (MASK[:, ::-1].copy(), MASK):
+        labels = np.where(mask, given["input_ids"], -100).astype(np.int64)
+        batch = {**given, "attention_mask": mask, "labels": labels}
+        want = small.apply(model, params, **jax.tree.map(jnp.asarray, batch)).loss
+        loss = theirs(**{key: torch.tensor(of) for key, of in batch.items()}).loss
+        np.testing.assert_allclose(loss.item(), want, rtol=1e-5)
     loss.backward()
     assert all(parameter.grad is not None for parameter in theirs.folnet.reasoner.layers_0.parameters())
     theirs.save_pretrained(tmp_path / "theirs")

@@ -32,6 +32,7 @@ def test_facts_and_questions_are_those_of_the_columns(tmp_path):
     assert (second.query, second.num_people, second.length) == ((y, z), 3, 3)
     assert kinship.RELATIONS[wife] == "wife"
     assert (first.kinds, first.proof) == (("chain", "chain"), ())
+    assert list(source) == [first, second]  # where an index that is out of range does not end a loop
     for index in (-1, 2):
         with pytest.raises(ValueError, match=f"index: got {index}, expected 0 to 1"):
             source[index]

@@ -85,6 +85,20 @@ def test_values_and_gradients_are_those_of_the_definition(dtype):
         assert error < {"float32": 1e-6, "bfloat16": 1e-2}[dtype], error
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("function", [functools.partial(by_rows, block=2), reference.triangle_attention])
+def test_derivatives_of_all_results_are_differences(function):
+    """Also of the largest logit, and of the log-sum-exp, from which it is subtracted."""
+    arrays = make()
+    step = [np.random.default_rng(3 + i).normal(size=x.shape) for i, x in enumerate(arrays)]
+    run = jax.jit(functools.partial(function, mask=None, scale=0.7))
+    _, slopes = jax.jvp(run, arrays, step)
+    after, before = (run(*(x + h * d for x, d in zip(arrays, step, strict=True))) for h in (1e-6, -1e-6))
+    for slope, high, low in zip(slopes, after, before, strict=True):
+        assert np.abs(slope).max() > 0.1
+        np.testing.assert_allclose(slope, (high - low) / 2e-6, rtol=1e-6, atol=1e-6)
+
+
 def test_a_bias_larger_than_a_block_leaves_a_row_at_a_time(monkeypatch):
     arrays = make(np.float32)
     want = by_rows(*map(jnp.asarray, arrays), mask=None, scale=1.0)

@@ -50,6 +50,18 @@ def test_lets_and_sums_move_out_and_sums_are_sorted_last():
     assert {step.rule for step in trace.steps} == {"let", "sum", "order"}
 
 
+def test_independent_lets_are_sorted():
+    """They move out of the two arguments in another order than subterms are normalised in."""
+    term = logic.parse(
+        r"\!p:!(A -o A (x) A). \!q:!(A -o A -o A (x) A). \!h:!(A -o A -o A). \!s:!(A -o 1). \!x:!A. "
+        r"h (let a (x) b = (let u (x) v = p x in q u v) in h a b) (let * = s x in x)",
+        {"A": A},
+    )
+    trace = cut_elimination(term)
+    assert trace.normal == logic.normalize(term)
+    assert all(logic.normalize(step.term) == trace.normal for step in trace.steps)
+
+
 def test_substitution_captures_nothing():
     x = Var("x", A)
     (step,) = cut_elimination(Lam("y", A, Lam("x", A, Pair(x, Var("y", A))))(x)).steps

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -191,6 +193,44 @@ def test_names_stay_where_nothing_would_be_captured():
     g = Var("g", Lolli(A, Tensor(A, A)))
     let = Lam("z", A, LetPair(g(Var("z", A)), "x", "y", Pair(Var("y", A), Var("x", A))))(Var("x", A))
     assert str(normalize(let)) == "let x (x) y = g x in y (x) x"
+
+
+def in_a_row(order, names):
+    """Returns lets in this order, of which each second one opens what the one before it binds."""
+    f, pair = Var("f", Lolli(A, Tensor(A, One))), Tensor(A, One)
+    term = Var("x", A)
+    for k in reversed(order):
+        a, c = names[k]
+        subject = Var(f"p{k}", pair) if k % 2 == 0 else f(Var(names[k - 1][0], A))
+        term = LetPair(subject, a, c, logic.LetStar(Var(c, One), term))
+    return term
+
+
+def test_independent_lets_have_one_order():
+    """Whatever it was, and whatever their names are; no let changes places with one that it uses."""
+    names = [("a", "b"), ("c", "d"), ("a1", "b"), ("e", "a2")]
+    orders = [
+        order
+        for order in itertools.permutations(range(4))
+        if order.index(0) < order.index(1) and order.index(2) < order.index(3)
+    ]
+    (normal,) = {normalize(in_a_row(order, names)) for order in orders}
+    assert len(orders) == 6
+    assert len(str(normal).split("let")) == 9
+    assert normalize(normal) == normal
+    # Here the x of the first is the outer one, and the last binds another.
+    p, q = Var("p", Tensor(One, A)), Var("q", Lolli(A, One))
+    one = logic.LetStar(q(Var("x", A)), LetPair(p, "c", "x", logic.LetStar(Var("c", One), Var("x", A))))
+    other = LetPair(p, "c", "y", logic.LetStar(Var("c", One), logic.LetStar(q(Var("x", A)), Var("y", A))))
+    assert normalize(one) == normalize(other) == other
+
+
+def test_lets_within_subjects_are_sorted_once():
+    """Twice at each of these depths would take years."""
+    g, term = Var("g", Lolli(Bang(A), Bang(A))), Var("y", A)
+    for _ in range(60):
+        term = LetBang(g(bang(term)), "x", LetBang(g(bang(Var("x", A))), "y", Var("y", A)))
+    assert normalize(term) == term
 
 
 def test_a_term_that_is_no_proof_is_refused():

@@ -87,6 +87,8 @@ def test_a_text_as_deep_as_a_large_numeral():
             r"column 4: got `C`, expected one of A, B, E, int, or the dimension of the atom as in `C\[8\]`",
         ),
         (r"\x:A[0]. x", r"column 6: got `0`, expected the dimension of A, at least 1"),
+        (r"\x:A[²]. x", r"column 6: got `²`, expected the dimension of A, at least 1"),
+        (rf"\x:A[{'9' * 5000}]. x", r"column 6: got `9+`, expected the dimension of A, .* at most 18 digits"),
         (r"\!x:A. x", r"column 5: got type A, expected a type !A for `\\!x`"),
         ("\\x:A.\n  y", r"line 2, column 3: got `y`, expected a bound variable or one of 2, f, t, x"),
         ("f (x)", r"column 6: got the end, expected a term"),

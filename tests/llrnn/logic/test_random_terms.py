@@ -1,6 +1,7 @@
 """Properties of random well-typed terms: of plain linear logic, and with kets, sums and zeros."""
 
 import dataclasses
+import pickle
 import random
 from typing import Any
 
@@ -133,6 +134,9 @@ def test_parsing_after_printing_is_the_identity(differential):
         term = crowded(Terms(choose, differential).closed(depth=3 + seed % 2), {}, choose)
         text = logic.show(term, types=True)
         assert logic.parse(text) == term
+        copied = pickle.loads(pickle.dumps(term))
+        assert logic.show(copied, types=True) == text
+        assert copied == term
         assert logic.show(logic.parse(text), types=True) == text
         types = Terms(choose, differential).type(3)
         assert (
@@ -193,6 +197,15 @@ def test_the_steps_of_cut_elimination_lead_to_the_normal_form(differential):
             assert check(step.term) == check(term)
             assert normalize(step.term) == trace.normal
     assert rules >= {"-o", "1", "(x)", "&", "let"} | ({"d", "sum"} if differential else {"!"})
+
+
+@pytest.mark.parametrize("seed", [10166, 10274, 10736])
+def test_every_step_of_cut_elimination_has_one_order_of_independent_lets(seed):
+    choose = random.Random(seed)
+    term = crowded(Terms(choose, bool(seed % 2)).closed(depth=3 + seed % 3), {}, choose)
+    trace = logic.cut_elimination(term)
+    assert len(trace.steps) > 3
+    assert {normalize(step.term) for step in trace.steps} == {normalize(term)} == {trace.normal}
 
 
 def expanded(term, choose):

@@ -1,4 +1,5 @@
 import copy
+import pickle
 
 import pytest
 
@@ -126,6 +127,20 @@ def test_a_numeral_of_more_than_a_thousand_is_an_ordinary_term():
     assert n != logic.numeral(1499, A)
     assert str(n).count("f (") == 1499
     assert copy.deepcopy(n) is n
+    assert pickle.loads(pickle.dumps(n)) == n
+
+
+def test_the_hash_is_that_of_other_processes():
+    """Unlike Python's hash of a string."""
+    assert hash(logic.numeral(2, A)) == hash(logic.numeral(2, B)) == 2754676826
+    assert hash(logic.numeral(3, A)) != 2754676826
+
+
+def test_pickling_writes_a_subterm_once():
+    term = Var("x", A)
+    for _ in range(100):
+        term = term + term
+    assert len(pickle.loads(pickle.dumps(term)).children) == 2
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ X = TypeVariable("X")
 FREE = Derivation("zero", (A, A), A, ())
 
 
+def zero(*hypotheses, of):
+    return Derivation("zero", hypotheses, of, ())
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -69,6 +73,25 @@ FREE = Derivation("zero", (A, A), A, ())
         Derivation("forallL", (ForAll("X", Tensor(X, X)),), A, (AX,)),
         Derivation("forallL", (ForAll("X", X), A), A, (AX,)),
         Derivation("ax", (A,), A, (AX,)),
+        Derivation("cut", (A,), B, (AX, AX)),
+        Derivation("1L", (One, A), B, (AX,)),
+        Derivation("(x)L", (Tensor(A, A),), B, (FREE,)),
+        Derivation("-oL", (Lolli(A, A), A), B, (AX, AX)),
+        Derivation("&L1", (With(A, B),), B, (AX,)),
+        Derivation("+L", (Plus(A, A),), B, (AX, AX)),
+        Derivation("forallL", (ForAll("X", X),), B, (AX,)),
+        Derivation("dereliction", (Bang(A),), B, (AX,)),
+        Derivation("contraction", (Bang(A),), B, (zero(Bang(A), Bang(A), of=A),)),
+        Derivation("weakening", (Bang(B), A), B, (AX,)),
+        Derivation("weakening", (Bang(B),), A, (AX,)),
+        Derivation("promotion", (Bang(B),), Bang(A), (zero(Bang(A), of=A),)),
+        Derivation("promotion", (Bang(A),), Bang(B), (zero(Bang(A), of=A),)),
+        Derivation("codereliction", (B,), Bang(A), (AX,)),
+        Derivation("deriving", (A, A), Bang(A), (zero(B, of=Bang(A)), AX)),
+        Derivation("(x)R", (A, A), Tensor(A, B), (AX, AX)),
+        Derivation("-oR", (), Lolli(A, B), (AX,)),
+        Derivation("&R", (A,), With(A, B), (AX, AX)),
+        Derivation("1R", (), A, ()),
     ],
 )
 def test_what_is_no_instance_of_its_rule_is_refused(wrong):

@@ -54,6 +54,16 @@ def test_a_callable_program_is_extended_to_kets(rng):
     close(matrix(denote(apply)(cube, v)), np.zeros((D, D)))
 
 
+def test_integers_have_derivatives(rng):
+    """The coefficients of kets within a derivative, and what they are of."""
+    kept = denote(logic.parse(r"\!x:!A. \y:!A. y (x) x", {"A": A}))
+    opened = denote(logic.parse(r"\q:!A (x) A. let y (x) b = q in let !z = y in z (x) b", {"A": A}))
+    x, v = rng.normal(size=(2, D))
+    p, q = np.arange(D), np.arange(D)[::-1]
+    kets = add(scale(2, ket(p)), scale(-1, ket(q)))
+    close(opened(kept(ket(x, v))(kets)), np.outer(2 * p - q, v))
+
+
 def test_a_functional_is_a_vector_and_one_a_scalar(rng):
     w, a = rng.normal(size=(2, D))
     close(denote(lam(logic.dual(A), A, lambda f, x: f(x)))(w, a), w @ a)

@@ -281,6 +281,16 @@ def test_the_group_may_have_no_elements_of_order_three():
     assert task.held_out_pairs == ()
 
 
+@pytest.mark.parametrize(("name", "operators"), [("D5", 4), ("D3", 2), ("S3", 2)])
+def test_operators_generate_a_group_whose_elements_of_order_above_two_do_not(name, operators):
+    """These are the rotations alone."""
+    task = powers_task(group=name, operators=operators, held_out=0)
+    permutations = [tuple(task.elements.permutations[g].tolist()) for g in task.operator_elements]
+    assert len(set(permutations)) == operators
+    assert generated_order(permutations) == task.elements.order
+    assert len(nested_task(group="D12", operators=4, held_out=4).operator_elements) == 8
+
+
 def test_operators_have_orders_above_two_if_just_enough_do():
     task = powers_task(group="A4", operators=8, held_out=0)
     assert set(task.elements.element_orders()[list(task.operator_elements)]) == {3}

@@ -212,6 +212,20 @@ def test_batches_have_32_bits_where_64_are_usual(name):
         assert dtypes == (jnp.int32, jnp.int32, jnp.bool_)
 
 
+@pytest.mark.unchecked  # these are not of the declared type
+@pytest.mark.parametrize(
+    ("name", "option", "given", "stored"),
+    [
+        ("copy", "test_lengths", [5, 6], (5, 6)),
+        ("variable_pattern_1", "patterns", [[1], [0, 1]], ((1,), (0, 1))),
+    ],
+)
+def test_a_list_becomes_a_tuple_which_has_a_hash(name, option, given, stored):
+    task = tasks.make(name, **{option: given})
+    assert getattr(task, option) == stored
+    assert hash(task) == hash(tasks.make(name, **{option: stored}))
+
+
 @pytest.mark.parametrize("name", tasks.NAMES)
 def test_every_task_checks_what_all_have(name):
     for options in ({"train_lengths": (5, 4)}, {"test_lengths": ()}, {"computation": -1}, {"alphabet": 1}):

@@ -155,9 +155,11 @@ def test_room_for_the_output_of_every_placing_of_dividers(name):
         assert longest <= task.output_length(length) == 2 * length
 
 
-@pytest.mark.parametrize(("name", "steps"), STEPS)
+@pytest.mark.parametrize(
+    ("name", "steps"), [*STEPS, ("variable_pattern_3", (1, 2)), ("variable_pattern_3", (2, 3, 4))]
+)
 def test_room_for_the_output_of_every_pattern(name, steps):
-    task = tape_task(name, longest_pattern=4)
+    task = tape_task(name, longest_pattern=4, step_range=(steps[0], steps[-1]))
     for length in range(task.min_length, 12):
         patterns = [p for n in range(1, 5) for p in itertools.product(steps, repeat=n) if sum(p) > 0]
         longest = max(len(f(range(length - 1 - len(p)), p)) for p in patterns)

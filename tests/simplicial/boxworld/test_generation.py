@@ -119,6 +119,18 @@ def test_slots_of_bridge_boards(drawn):
         assert p_of(counts_of(bridges, [(x + 1, y) for x, y in rest])) > IMPROBABLE
 
 
+def test_numbers_are_uniform_however_many():
+    """Of more than 256, the product with 24 bits of a word does not fit into a word."""
+    words = np.random.default_rng(0).integers(2**32, size=BOARDS, dtype=np.uint32)
+    for count in (3, 256, 551, 5000):
+        found = np.asarray(generation._uniform(jnp.asarray(words), 0, count - 1))
+        np.testing.assert_array_equal(found, (words.astype(np.uint64) >> 8) * count >> 24)
+        assert p_of(np.bincount(found, minlength=count)) > IMPROBABLE
+    big = boxworld.BRIDGE.replace(rows=61, cols=61)
+    gems = np.asarray(RESET(jax.random.key(0), 300, big).gem)
+    assert gems[:, 1].max() > 50
+
+
 def test_slots_of_standard_boards(drawn):
     """The Gem and the loose key are uniform over ordered pairs of the twelve slots; so are traps."""
     states = drawn["standard"]

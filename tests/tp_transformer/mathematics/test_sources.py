@@ -182,6 +182,15 @@ def test_copy_to_text(tmp_path):
     assert list(copy.questions("train", SOME[0])) == [("kept?", "1")]
 
 
+@pytest.mark.parametrize("split", ["train", "interpolate", "extrapolate"])
+def test_what_there_is_is_copied(split, tmp_path):
+    """Every split of a set that has it, and nothing in place of those that it has not."""
+    _write(tmp_path / "set", split, "measurement__conversion")
+    copy = copy_to_text(TextDirectory(tmp_path / "set"), tmp_path / "copy")
+    assert [path.name for path in copy.directory.iterdir()] == [split]
+    assert copy.modules(split) == ("measurement__conversion",)
+
+
 def test_open_source(tmp_path):
     """The kind of source is detected from the folder's content."""
     with pytest.raises(

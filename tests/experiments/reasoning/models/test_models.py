@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.reasoning.models import MODELS, Sizes
+from experiments.reasoning.models import MODELS, Sizes, edges, tp_transformer, transformers
 from experiments.reasoning.models.base import kinds_of
 from experiments.reasoning.tasks import TASKS, Problems
 from tests.simplicial.small import parameters, quickly
+from tp_transformer.layers import sinusoids
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -117,3 +119,36 @@ def test_pairs_are_numbered_by_relation_and_by_being_one_node():
     relations = jnp.asarray([[[-1, 0], [1, 0]]])
     problems = Problems(jnp.zeros((1, 2), jnp.int32), relations, relations)
     assert kinds_of(problems).tolist() == [[[1, 2], [4, 3]]]
+
+
+@pytest.mark.parametrize("name", ["simplicial", "transformer", "looped_transformer"])
+def test_a_layer_sees_the_order_of_what_precedes(name):
+    """By its rotary positions: the causal mask alone would let the last of three see a set."""
+    model: Any = MODELS[name].build(TASKS["modular_arithmetic"], dataclasses.replace(SIZES, num_layers=1))
+    if name == "looped_transformer":
+        model = dataclasses.replace(model, encoder=dataclasses.replace(model.encoder, num_loops=1))
+    first, second = (jnp.asarray([tokens]) for tokens in ([1, 2, 3], [2, 1, 3]))
+    variables = parameters(model, Problems(first, first))
+    logits = [quickly(model.apply)(variables, Problems(tokens, tokens))[0, -1] for tokens in (first, second)]
+    assert jnp.abs(logits[0] - logits[1]).max() > 1e-3
+
+
+def test_tokens_are_not_buried_under_positions():
+    """The TP-Transformer multiplies embeddings by sqrt(D) before it adds sinusoids, as in equation (2)."""
+    encoder: Any = tp_transformer.TPEncoder(0, 2, 6, is_ordered=True)
+    inputs = jnp.full((1, 3, 16), 0.25)
+    found = encoder.apply({}, inputs) - sinusoids(3, 16)[None]
+    np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+    assert TASKS["s5"].kind == "sequence"
+    np.testing.assert_array_equal(
+        tp_transformer.TPEncoder(0, 2, 6, is_ordered=False).apply({}, inputs), inputs
+    )
+
+
+def test_loops_rounds_and_the_cell_are_those_that_are_described():
+    """Numbers that change no parameter, and are in no config."""
+    page = (Path(__file__).parents[4] / "docs/how_to/reasoning_suite.md").read_text(encoding="utf-8")
+    assert f"one layer, applied {transformers.LOOPS} times |" in page
+    assert f"one layer, applied {edges.ROUNDS} times (8 in" in page
+    cell: Any = MODELS["second_order"].build(TASKS["s5"], SIZES).cell
+    assert cell.normalize
