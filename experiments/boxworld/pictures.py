@@ -284,11 +284,8 @@ def _rate_line(axes: Axes, puzzle: Sequence[int], steps, share, low, high) -> No
     colour, dash, label = "#777777", ":", "no bridge"
     if lock:
         place = key - length - 1
-        colour, dash, label = (
-            plots.COLOURS[place % len(plots.COLOURS)],
-            ("-", "--", "-.")[place % 3],
-            type_label(puzzle),
-        )
+        colour = plots.COLOURS[place % len(plots.COLOURS)]
+        dash, label = ("-", "--", "-.")[place % 3], type_label(puzzle)
     axes.plot(steps, share, dash, color=colour, label=label, marker="o" if len(steps) <= 12 else None)
     axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 

@@ -24,10 +24,9 @@ VALIDATION, TEST, CURVE = 2**31, 2**31 + 1, 2**31 + 2
 """Seeds of the problems that are evaluated: by which settings are chosen, of the reported accuracies, and of
 accuracies during training. Together with the run's seed they draw problems that are the same for all models,
 and others for every seed, so that intervals over seeds cover the draw of the problems as well."""
-TEST_BATCH, FEWEST_BATCHES, MOST_BATCHES = 64, 4, 16
+TEST_BATCH, MOST_BATCHES = 64, 16
 PAIRS = {VALIDATION: 51_200, TEST: 51_200, CURVE: 12_800}
-"""By seed: how many pairs of elements the problems of a test have, divided by `TEST_BATCH`, at most, but for
-those of `FEWEST_BATCHES`.
+"""By seed: how many pairs of elements the problems of a test have, divided by `TEST_BATCH`, at most.
 
 Larger problems are fewer, so that evaluation takes hardly longer than training.
 """
@@ -115,8 +114,7 @@ def num_tokens(task: Task, split: str) -> int:
 
 def num_batches(task: Task, split: str, seed: int) -> int:
     """Returns of how many batches of `TEST_BATCH` problems an accuracy is the mean."""
-    most = max(FEWEST_BATCHES, PAIRS[seed] // num_elements(task, split) ** 2)
-    return min(MOST_BATCHES, most)
+    return max(1, min(MOST_BATCHES, PAIRS[seed] // num_elements(task, split) ** 2))
 
 
 def make_evaluate(

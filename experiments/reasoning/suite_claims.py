@@ -15,7 +15,7 @@ scored whichever way it falls. "Yes" is wrong if the claim does not hold. "No" i
 model answers more than the Transformer, where we saw no reason for it.
 
 64 cells of a task and a model: 56 train 8 runs each, three to choose the learning rate and five that are
-reported, and the 8 of the Transformer 15 each. That is 9.5 hours of one core. Evaluation takes at most 2.4
+reported, and the 8 of the Transformer 15 each. That is 9.5 hours of one core. Evaluation takes at most 1.8
 hours more (`planned_hours`), to which compilation comes once a cell. Tasks are in order of their cost, so
 that whoever stops early has a smaller complete table.
 

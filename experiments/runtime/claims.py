@@ -43,8 +43,8 @@ __all__ = [
     "write",
 ]
 
-_FUNCTIONS = ("measure", "with_data", "data_command", "figures", "diverged")
-"""The fields of a comparison that are declared by their code or not at all."""
+_APART = ("claims", "models", "measure", "with_data", "data_command", "figures", "diverged")
+"""The fields of a comparison that a declaration holds in another form, or not at all."""
 _COMPARING: set[Test] = {"unpaired", "paired"}
 """The tests of means or pairs."""
 TOLERANCE = 0.02
@@ -322,7 +322,7 @@ class Comparison:
         own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("claims", "models", *_FUNCTIONS)
+            if field.name not in _APART
         }
         found = {**own, "measure": measure, "measure_code": _code(self.measure), "claims": claims}
         if self.diverged is not None:  # older declarations do not have it

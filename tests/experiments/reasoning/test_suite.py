@@ -100,7 +100,7 @@ def test_larger_problems_are_fewer():
     """And those of the curve, which is measured often, than those at the end."""
     task = TASKS["modular_arithmetic"]
     found = {seed: [suite.num_batches(task, test, seed) for test in task.tests] for seed in suite.PAIRS}
-    assert found == {suite.VALIDATION: [16, 8, 4], suite.TEST: [16, 8, 4], suite.CURVE: [8, 4, 4]}
+    assert found == {suite.VALIDATION: [16, 8, 2], suite.TEST: [16, 8, 2], suite.CURVE: [8, 2, 1]}
     graph = TASKS["paths"]
     assert (suite.num_elements(graph, "graphs_of_12"), suite.num_tokens(graph, "graphs_of_12")) == (144, 12)
 
