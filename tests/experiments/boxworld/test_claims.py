@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.boxworld import claims, load, measures
-from experiments.boxworld.config import BoardConfig, World, type_name, type_of
+from experiments.boxworld import claims, load, measures, train
+from experiments.boxworld.config import BoardConfig, World, get_config, type_name, type_of
+from experiments.runtime import FitResult
+from experiments.runtime.claims import Run
 from simplicial import boxworld
 
 
@@ -160,6 +162,55 @@ def test_curves_of_imitation():
     drawn = {line.get_label(): line.get_data() for line in figure.axes[0].lines}
     assert list(drawn) == ["simplicial", "best on validation boards", "random policy"]
     np.testing.assert_allclose(drawn["best on validation boards"][1], [0.4, 0.8])
+
+
+def test_the_rewards_after_imitation_are_the_papers():
+    """From imitation as in its preset; the paper's objective, boards and sizes."""
+    claims.REWARDS.check()
+    (model,) = claims.REWARDS.models
+    config: Any = model.config
+    params = jax.eval_shape(config.init_params, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == model.parameters
+    assert model.steps * config.frames_per_step == 8_192_000
+    assert dataclasses.replace(config.first_config(), agent=config.agent) == dataclasses.replace(
+        get_config("demonstrations"), agent=config.agent
+    )
+    paper = get_config("paper")
+    same = ("board", "lr", "clip", "decay", "epsilon", "discount", "entropy_cost", "value_cost", "learn_from")
+    for name in (*same, "batch_size", "updates", "unroll", "final_episodes", "eval_cap"):
+        assert getattr(config, name) == getattr(paper, name)
+    boards = config.final_episodes * len(boxworld.puzzles(config.board.make()))
+    assert claims.REWARDS.claims[0].measure.startswith(f"fraction of {boards:,} fresh boards")
+    assert config.first_config().final_episodes == config.final_episodes
+
+
+def test_what_rewards_gain(tmp_path, monkeypatch):
+    """What was solved before is read from the folder of the run of imitation."""
+    first = tmp_path / train.FIRST
+    first.mkdir()
+    content = {"results": {"solved": 0.7}, "metrics": {"eval/solved": 0.6}}
+    (first / "summary.json").write_text(json.dumps(content))
+    measured = []
+
+    def measure(run):
+        measured.append((run.workdir, run.config.learn_from, run.result.metrics))
+        return {"solved": run.result.results["solved"]}
+
+    monkeypatch.setattr(claims, "measure_imitation", measure)
+    result = FitResult(None, {}, 400, {"eval/solved": 0.9}, {"solved": 0.95}, 1.0, {})
+    found = claims.measure_after_imitation(Run(result, claims.REWARDS.models[0].config, tmp_path))
+    assert found == {"solved": 0.95, "before": {"solved": 0.7}, "gained": 0.25}
+    assert measured == [
+        (first, "demonstrations", {"eval/solved": 0.6}), (tmp_path, "rewards", {"eval/solved": 0.9})
+    ]  # fmt: skip
+
+
+def test_curves_of_rewards_begin_after_imitation():
+    found = {"curve": [[100, 0.8], [200, 0.9]], "before": {"validated": 0.6}, "chance": 0.1}
+    runs: Any = {"relational": [{"seed": 2, "measurements": found}]}
+    drawn = {line.get_label(): line.get_data() for line in claims._rewarded(runs).axes[0].lines}
+    np.testing.assert_allclose(drawn["relational, seed 2"], [[0, 2.048, 4.096], [0.6, 0.8, 0.9]])
+    np.testing.assert_allclose(drawn["random policy"], [[0, 4.096], [0.1, 0.1]])
 
 
 def test_types_solved_after_imitation():
