@@ -402,7 +402,8 @@ def demonstrations_then_rewards() -> Config:
     """`demonstrations`, then the paper's IMPALA from there for 8.2e6 steps.
 
     `--config.first=demonstrations_long` begins with that, and `--config.board.world=standard` is for the
-    other world.
+    other world. A relational agent that solved .935 of bridge boards solves .931 after it: 70 minutes more on
+    one CPU core.
     """
     agent = demonstrations().agent
     often = {"log_every": 10, "checkpoint_every": 50, "eval_every": 100}
