@@ -343,19 +343,6 @@ def measure_after_imitation(run: Run) -> dict[str, Any]:
     return {**found, "before": before, "gained": found["solved"] - before["solved"]}
 
 
-def _rewarded(runs: Mapping[str, Sequence[Line]]) -> Any:
-    """Draws the fraction of boards solved by each seed against the steps after imitation."""
-    ((model, lines),) = runs.items()
-    curves: dict[str, Any] = {}
-    for line in lines:
-        found = line["measurements"]
-        rows = [[0, found["before"]["validated"]], *found["curve"]]
-        places = np.asarray([step for step, _ in rows]) * _REWARDED.frames_per_step / 1e6
-        curves[f"{model}, seed {line['seed']}"] = (places, [solved for _, solved in rows])
-    title = "1,000 boards, with rewards after imitation"
-    return _next_to_chance(curves, runs, title=title, xlabel="steps with rewards / 10⁶")
-
-
 _REWARDED = _of_kind(get_config("demonstrations_then_rewards"), "relational")
 REWARDS = Comparison(
     name="boxworld.rewards_after_imitation",
@@ -373,7 +360,6 @@ REWARDS = Comparison(
     models=(Model("relational", _REWARDED, 239_241, _REWARDED.steps),),
     measure=measure_after_imitation,
     seeds=(0, 1, 2),
-    figures=lambda runs: {"boxworld/rewards_after_imitation": _rewarded(runs)},
 )
 """With the paper's learning rate and weights, which were chosen for agents that begin with nothing."""
 
