@@ -8,6 +8,10 @@ those without any.
 The table of held-out triples has every value equally often (`HELD_OUT`), and the test asks about so many of
 the elements without a triple (`ASKED`) that answers are as frequent as in training: neither a value nor a
 frequency says what the answer of the test is.
+
+Models are compared on larger sets, all the same. In the first search of learning rates, models that learned
+what training asks (.97 to 1.00 of "sets") answered the held-out triples like a constant: .50 for attention to
+pairs with three rates, and through virtual entities with two.
 """
 
 import itertools
@@ -51,7 +55,7 @@ class Match3(Task):
     classes: ClassVar[int] = 2
     size: ClassVar[int] = SIZES[TRAIN]
     tests: ClassVar[tuple[str, ...]] = ("sets", "triples", "sets_of_10")
-    measure: ClassVar[str] = "triples"
+    measure: ClassVar[str] = "sets_of_10"
 
     def draw(self, key: PRNGKeyArray, count: int, split: str = TRAIN) -> Problems:
         """See `Task.draw`."""

@@ -105,7 +105,7 @@ def test_the_program_writes_what_it_measures(tmp_path, monkeypatch):
 
 
 ABOVE = {
-    "match3": 0.05, "composition": 0.22, "quotient": 0.16, "paths": 0.22, "kinship": 0.16, "rcc8": 0.24,
+    "match3": 0.2, "composition": 0.22, "quotient": 0.16, "paths": 0.22, "kinship": 0.16, "rcc8": 0.24,
     "s5": 0.05, "modular_arithmetic": 0.05,
 }  # fmt: skip
 """By task: how far above a constant answer they are at most; on graphs a part can be answered."""
